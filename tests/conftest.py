@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.guard import attached_now, detach_leaks, threads_that_stay
 
@@ -21,6 +22,12 @@ _EXPLORE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", _EXPLORE)
 settings.register_profile("suite", _EXPLORE, derandomize=True)
 settings.load_profile("suite")
+
+# Some of its values are constants of the modules of ours that happen to be loaded, which the tests before have decided.
+_constants_of_ours = providers._get_local_constants
+providers._get_local_constants = lambda: (
+    providers._local_constants if settings().derandomize else _constants_of_ours()  # none; or all
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,6 +51,9 @@ def time_to_end() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mcp_probe.collector.DETACH_BUDGET_S", 20.0)
         patch.setattr("mcp_probe.collector.DETACH_PATIENCE_S", 10.0)
+        patch.setattr("mcp_probe.live.channel.STOP_S", 20.0)
+        patch.setattr("mcp_probe.live.flight.STOP_S", 20.0)
+        patch.setattr("mcp_probe.top.servers.HELLO_S", 30.0)
         if "mcp.client.stdio" in sys.modules:
             patch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", 30.0)
         yield

@@ -14,6 +14,7 @@ import pytest
 from mcp_probe.instrumentor import ProbeInstrumentor
 from tests.export.otlp_backend import HttpBackend, Kept
 from tests.export.speaking import FAST, Spoken, environment, server_program
+from tests.launch.running import probe_run
 
 INSTRUMENT = Path(sys.executable).with_name("opentelemetry-instrument")
 INTO_HTTP = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_LOGS_EXPORTER": "none"}
@@ -87,7 +88,7 @@ def test_with_mcp_probe_run_around_it_requests_are_reported_once_and_the_provide
     program = server_program(tmp_path)
     summary = tmp_path / "summary.json"
     report = str(tmp_path / "report")
-    run = [sys.executable, "-m", "mcp_probe", "run", "--json", str(summary), "--output", report, "--"]
+    run = probe_run([], "--json", str(summary), "--output", report)
     with (
         HttpBackend() as backend,
         Spoken([*run, INSTRUMENT, sys.executable, program], instrumented(backend.url)) as server,

@@ -13,12 +13,22 @@ MS = 1_000_000
 
 @dataclass
 class Turn:
-    """One call: when it asked, got what it asked for, and gave it back."""
+    """One call: when it asked, got what it asked for, and gave it back. 0: not noted.
+
+    It has asked, at the latest, at ``waits``, and given it back at ``left``: instants of another task, and of its own.
+    """
 
     name: str
     asked: int = 0
     got: int = 0
     gave_back: int = 0
+    waits: int = 0
+    left: int = 0
+
+    @property
+    def unsure_ms(self) -> float:
+        """How far the probe's stamps may be from these: the thread may have been stopped between the two."""
+        return (max(0, self.waits - self.asked) + max(0, self.left - self.gave_back)) / MS
 
 
 def held_for(turns: Iterable[Turn], places: int) -> dict[str, dict[str, float]]:

@@ -85,8 +85,7 @@ class Connection:
     def ask(self, tool: str) -> str:
         """The text that ``tool`` answers."""
         self.send(post(tool))
-        text: str = json.loads(self.receive().partition(b"\r\n\r\n")[2])["result"]["content"][0]["text"]
-        return text
+        return text_of(self.receive())
 
     def receive(self) -> bytes:
         """Read one answer, headers and body."""
@@ -110,6 +109,12 @@ class Connection:
 
     def close(self) -> None:
         self.socket.close()
+
+
+def text_of(answer: bytes) -> str:
+    """What the tool said."""
+    text: str = json.loads(answer.partition(b"\r\n\r\n")[2])["result"]["content"][0]["text"]
+    return text
 
 
 def post(tool: str, padding: int = 0, **arguments: Any) -> bytes:
@@ -139,6 +144,7 @@ class Client:
         self._open: list[Connection] = []
         self.sent: dict[str, Span] = {}
         self.answered: dict[str, Span] = {}
+        self.blocked: dict[str, Span] = {}  # of what was sent behind a block: when it certainly blocked
         self.held_until: dict[str, int] = {}  # of what was sent behind a block: before then it certainly did not end
 
     def connect(self) -> Connection:
@@ -170,8 +176,13 @@ class Client:
         began, _ = blocker.send(post("block", ms=BLOCK_MS))
         time.sleep(lag_ms / 1000)
         yield
-        blocker.answer()
+        ended = int(text_of(blocker.receive()))
+        self.blocked |= dict.fromkeys(self.sent.keys() - before, (ended - BLOCK_MS * MS, ended))
         self.held_until |= dict.fromkeys(self.sent.keys() - before, began + BLOCK_MS * MS)
+
+    def was_in_time(self) -> bool:
+        """What was to come behind a block did, by our clock and that of the tool which blocked."""
+        return all(self.sent[name][1] < ended - ABOUT_MS * MS for name, (_, ended) in self.blocked.items())
 
     def play(self) -> None:
         """Every scene that any server can serve."""

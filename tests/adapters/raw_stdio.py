@@ -16,12 +16,13 @@ ANSWER_S = 60.0
 
 
 class RawClient:
-    """``sent_ns``, ``written_ns`` and ``answered_ns`` by request id; ids are given by the caller."""
+    """``sent_ns``, ``written_ns``, ``answered_ns`` and ``answers`` by request id; ids are given by the caller."""
 
     def __init__(self, stdin: IO[bytes], stdout: IO[bytes]) -> None:
         self.sent_ns: dict[int, int] = {}
         self.written_ns: dict[int, int] = {}
         self.answered_ns: dict[int, int] = {}
+        self.answers: dict[int, dict[str, Any]] = {}
         self._stdin = stdin
         self._answered = threading.Condition()
         self._reading = threading.Thread(target=self._read, args=(stdout,))
@@ -52,9 +53,10 @@ class RawClient:
 
     def _read(self, stdout: IO[bytes]) -> None:
         for line in stdout:
-            number = json.loads(line).get("id")
+            answer = json.loads(line)
+            number = answer.get("id")
             with self._answered:
-                self.answered_ns[number] = now_ns()
+                self.answers[number], self.answered_ns[number] = answer, now_ns()
                 self._answered.notify_all()
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ import sys
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -45,9 +46,12 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """All scenes, on one server."""
     server, loop = request.param
     pytest.importorskip(server)
-    recording = tmp_path_factory.mktemp("arrival") / "recording"
-    with running(Served(server, loop, f"127.0.0.1:{free_port()}", str(recording), NAMES)) as client:
-        client.play()
+    for _ in range(3):
+        recording = tmp_path_factory.mktemp("arrival") / "recording"
+        with running(Served(server, loop, f"127.0.0.1:{free_port()}", str(recording), NAMES)) as client:
+            client.play()
+        if client.was_in_time():
+            break
     return Seen(client, recording)
 
 
@@ -63,7 +67,9 @@ def test_request_that_waited_behind_a_block_arrived_when_its_last_byte_was_writt
 @pytest.mark.parametrize("name", PIPELINED)
 def test_pipelined_request_arrived_within_its_bounds(seen: Seen, name: str) -> None:
     assert_is_bounded(seen, name)
-    if name != "first_of_two":  # came with the other one in a segment, and was served first
+    if name == "second_of_two":  # it may have come at any time since the loop last looked, before the block
+        assert seen.arrived(name)[0] <= seen.client.blocked[name][0]
+    elif name != "first_of_two":  # came with the other one in a segment, and was served first
         assert sum(seen.off_ms(name)) > LAG_MS - ABOUT_MS, "nobody can know when it came, and the probe says so"
 
 
@@ -127,7 +133,8 @@ def test_arrival_over_a_unix_socket_is_bounded(server: str, loop: str, tmp_path:
     seen = keep_alive_over(Served(server, loop, f"unix:{tmp_path / 'socket'}", "", NAMES), tmp_path)
     for name in ("keep_alive", "long", "two_pieces", *PIPELINED):
         assert_is_bounded(seen, name)
-        assert seen.off_ms(name)[1] > BLOCK_MS - 3 * LAG_MS, "as far as is known it came just before it was read"
+        latest, ended = seen.arrived(name)[1], seen.client.blocked[name][1]
+        assert latest >= ended - ABOUT_MS * MS, "as far as is known it came just before it was read"
     assert unavailable(seen.records["new"]) == {"queue_transport"}, "nothing was known of its connection"
 
 
@@ -142,11 +149,14 @@ async def test_what_the_sdks_clients_waited_behind_a_block_is_what_the_summary_s
     took = [call.took_ms for call in calls]
     (row,) = [row for row in seen.summary.operations if row.name == "hold"]
     assert row.count == len(took), "the probe counts what was sent"
-    for name, truth in (("p50", median(took)), ("p95", sorted(took)[round(0.95 * len(took)) - 1])):
+    surely = sorted(max(0.0, call.held_up_ms - call.quiet_ms) for call in calls)
+    for name, q in (("p50", 0.5), ("p95", 0.95)):
+        place = ceil(q * len(took)) - 1  # of the nearest rank, as in the summary
+        truth = sorted(took)[place]
         quality = total_quality(row, name)  # exact where both bounds are of one bucket
         least, most = (quality.lo, quality.hi) if quality.tag == "bounded" else (getattr(row.total_ms, name),) * 2
         assert quality.tag in ("exact", "bounded") and least is not None and most is not None
-        assert 0.9 * truth < most < 1.1 * truth
+        assert 0.9 * surely[place] < most < 1.1 * truth
         assert most - least < max(20, 0.1 * truth)
     (blame,) = [each for each in seen.summary.blocked_by if each.victim == "hold" and each.blocker == "block"]
     held_up = sum(call.held_up_ms for call in calls)

@@ -87,6 +87,11 @@ def lent(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{HERE.parent.parent}{os.pathsep}{folder}"
 
 
+class TooWide(AssertionError):
+    """Bounds that hold, and are too far apart to be of use."""
+
+
+TRIES = 3
 QUICK = [
     ("cell-mcp1.6", "stdio", "attach"),
     ("cell-mcp1.6", "sse", ""),
@@ -144,8 +149,17 @@ IN_PYTHON = [
 def test_what_a_client_sends_is_counted_timed_and_blamed(
     environment: str, transport: str, ways: str, env_python: Callable[[str], Path], lent: str, tmp_path: Path
 ) -> None:
-    client = asked_everything(environment, transport, ways, env_python(environment), tmp_path, lent)
-    assert_all_is_true(client, environment, transport, ways)
+    for again in range(TRIES):
+        folder = tmp_path / str(again)
+        folder.mkdir()
+        client = asked_everything(environment, transport, ways, env_python(environment), folder, lent)
+        try:
+            assert_all_is_true(client, environment, transport, ways)
+        except TooWide:  # a busy machine kept from its CPU who looks when bytes come
+            if again == TRIES - 1:
+                raise
+        else:
+            return
 
 
 @pytest.mark.endurance
@@ -224,7 +238,8 @@ def assert_totals_are_the_clients(client: RawClient, records: list[RequestRecord
             assert quality["tag"] in ("exact", "bounded"), (name, quality)
             assert 0.9 * least - client.late_ms <= quality["hi"], (name, quality, least)
             assert quality["lo"] <= 1.1 * most + client.late_ms, (name, quality, most)
-            assert quality["hi"] - quality["lo"] <= max(20.0, 0.1 * most), (name, quality)
+            if quality["hi"] - quality["lo"] > max(20.0, 0.1 * most):
+                raise TooWide(name, quality)
 
 
 def assert_blame_is_what_they_waited(client: RawClient) -> None:
@@ -298,7 +313,8 @@ def assert_total_is_the_clients(record: RequestRecord, least_ms: float, most_ms:
     hi_ms = lo_ms + earlier_ns(record) / 1e6
     slack_ms = max(20.0, 0.1 * least_ms) + late_ms
     assert lo_ms - slack_ms <= most_ms and least_ms <= hi_ms + slack_ms, (record, least_ms, most_ms)
-    assert hi_ms - lo_ms <= max(20.0, 0.1 * most_ms), record
+    if hi_ms - lo_ms > max(20.0, 0.1 * most_ms):
+        raise TooWide(record)
 
 
 def assert_parts_are_the_whole(record: RequestRecord) -> None:

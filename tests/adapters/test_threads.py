@@ -283,7 +283,15 @@ def test_a_job_whose_waiter_was_cancelled_is_counted_as_abandoned_and_still_hold
         kept = keep(probe)
 
         async def job() -> None:
-            with anyio.move_on_after(0.03):
+            async with anyio.create_task_group() as group:
+
+                async def give_up() -> None:
+                    while "began" not in stamps:
+                        await anyio.sleep(0.001)
+                    await anyio.sleep(0.03)
+                    group.cancel_scope.cancel()
+
+                group.start_soon(give_up)
                 await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
             stamps["left"] = time.monotonic_ns()
 

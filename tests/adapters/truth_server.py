@@ -66,21 +66,24 @@ def build() -> MCPServer:
             took_ns = time.perf_counter_ns() - began_ns
         return "kept"
 
-    answers = anyio.Event()
+    answers, waits = anyio.Event(), anyio.Event()
 
     @server.tool()
     async def answered_first() -> str:
         """Is answered in the turn of the loop in which ``block_the_answer`` blocks it."""
+        waits.set()
         await answers.wait()
         return "answered"
 
     @server.tool()
     async def block_the_answer(ms: int) -> str:
-        """Blocks the loop before the other answer's writer gets its turn."""
+        """Blocks the loop before the other answer's writer gets its turn. Says for how long, in ns."""
+        await waits.wait()
         answers.set()
         await anyio.sleep(0)
+        began = time.monotonic_ns()
         time.sleep(ms / 1000)
-        return "blocked"
+        return str(time.monotonic_ns() - began)
 
     return server
 

@@ -32,7 +32,7 @@ async def lifespan(_):
         enough=httpx.AsyncClient(timeout=60),
         spare=httpx.AsyncClient(limits=limits, timeout=60),
         shared=httpx.AsyncClient(timeout=60),
-        trusting=httpx.AsyncClient(verify=False),
+        trusting=httpx.AsyncClient(verify=False, timeout=60),
     )
     for name, size in (("small", 2), ("enough", 8), ("spare", 2)):
         url = "sqlite+aiosqlite:///file:rows?mode=memory&uri=true"
@@ -139,7 +139,7 @@ async def engine_near() -> str:
 
 @tool
 async def client_fault() -> str:
-    async with httpx.AsyncClient(verify=False) as client:
+    async with httpx.AsyncClient(verify=False, timeout=60) as client:
         await ask(client, TLS)  # a connection each
     return "ok"
 
@@ -153,7 +153,7 @@ async def client_mended() -> str:
 @tool
 async def client_near() -> str:
     """A client of its own, for three requests."""
-    async with httpx.AsyncClient(verify=False) as client:
+    async with httpx.AsyncClient(verify=False, timeout=60) as client:
         for _ in range(3):
             await ask(client, TLS)
     return "ok"

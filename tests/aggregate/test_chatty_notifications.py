@@ -204,11 +204,16 @@ COUNTED = {name: times * SENT[name] for name, times in CALLS.items()}
     ],
 )
 def test_a_chatty_tool_on_stdio_is_named_and_its_mended_twin_and_fifteen_are_not(
-    tmp_path: Path, python: str | Path
+    tmp_path_factory: pytest.TempPathFactory, python: str | Path
 ) -> None:
-    summary = served(StdioClient, tmp_path, python, CALLS)
-    assert counted(summary) == summary["came"] == COUNTED
-    found = findings(summary, "chatty-notifications")
+    summary: dict[str, Any] = {}
+    found: dict[str, Any] = {}
+    for _ in range(RUNS):
+        summary = served(StdioClient, tmp_path_factory.mktemp("chatty"), python, CALLS)
+        assert counted(summary) == summary["came"] == COUNTED
+        found = findings(summary, "chatty-notifications")
+        if found:  # else a write that was kept from the CPU took longer than all of theirs
+            break
     assert found.keys() == {"fault"}, summary["findings"]
     assert (found["fault"]["confidence"], found["fault"]["evidence"]["notifications"]) == ("exact", 60)
     assert found["fault"]["evidence"]["where"] in (None, line_in(SERVER, "progress"))

@@ -57,8 +57,8 @@ def is_right(summary: dict[str, Any], code: str, name: str) -> bool:
 
 
 def serve(folder: Path) -> dict[str, Any]:
-    for name in ("slow_to_import", "slow_at_start"):
-        (folder / f"{name}.py").write_text("import time\n\ntime.sleep(0.4)\n", "utf-8")
+    for name, seconds in (("slow_to_import", 1.5), ("slow_at_start", 0.4)):
+        (folder / f"{name}.py").write_text(f"import time\n\ntime.sleep({seconds})\n", "utf-8")
     with StdioClient([sys.executable, str(SERVER), str(folder)], folder, {"PYTHONPATH": str(ROOT)}) as client:
         for name in ("near", "fault", "mended"):
             client.call(name, f"abandoned_{name}")

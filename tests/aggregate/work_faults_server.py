@@ -86,7 +86,7 @@ async def cold_near() -> str:
 
 async def start(name):
     if name not in STARTED:
-        process = await asyncio.create_subprocess_exec("sleep", "0.4")  # started
+        process = await asyncio.create_subprocess_exec("sleep", "1.5")  # started
         await process.wait()
         STARTED.add(name)
 

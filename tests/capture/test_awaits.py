@@ -11,8 +11,8 @@ import types
 import weakref
 from asyncio import sleep as imported_by_name
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.machinery import SourceFileLoader
@@ -94,6 +94,7 @@ def holding(
                 await once.wait()
             await anyio.sleep(seconds)
             turn.gave_back = time.monotonic_ns()
+        turn.left = time.monotonic_ns()
 
     return scene.call(name, hold)
 
@@ -101,6 +102,7 @@ def holding(
 def check_holders(scene: Scene, kind: str, places: int) -> None:
     """Each wait and each holder of it are as the turns say; nobody else held anything."""
     truth = held_for(list(scene.turns.values()), places)
+    close_ms = CLOSE_MS + max(turn.unsure_ms for turn in scene.turns.values())
     waited = 0
     for name in scene.turns:
         found = held_in(scene.awaits(name, kind))
@@ -109,12 +111,23 @@ def check_holders(scene: Scene, kind: str, places: int) -> None:
             assert not found
             continue
         assert sum(found.values()) == pytest.approx(total, abs=0.01)
-        expected = {holder: ms for holder, ms in truth.get(name, {}).items() if ms > CLOSE_MS}
+        expected = {holder: ms for holder, ms in truth.get(name, {}).items() if ms > close_ms}
         assert set(expected) <= set(found)
         for holder, ms in found.items():
-            assert ms == pytest.approx(truth[name].get(holder, 0.0), abs=max(CLOSE_MS, 0.05 * ms)), (name, holder)
+            assert ms == pytest.approx(truth[name].get(holder, 0.0), abs=max(close_ms, 0.05 * ms)), (name, holder)
         waited += 1
     assert waited == len(scene.turns) - places
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """One that runs in a wait is no part of it."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 MAKERS: dict[str, tuple[Callable[[], Any], str, int]] = {
@@ -143,10 +156,14 @@ def test_each_wait_is_charged_to_those_who_held_it(backend: Backend, made: str) 
         async with anyio.create_task_group() as tasks:
             for number in range(5):
                 tasks.start_soon(holding(scene, f"call {number}", gate, once=all_asked))
+                while not scene.turns[f"call {number}"].asked:
+                    await anyio.sleep(0)
+                scene.turns[f"call {number}"].waits = time.monotonic_ns()
                 await anyio.sleep(0.002)
             all_asked.set()
 
-    scene = play(backend, scenario)
+    with without_collections():
+        scene = play(backend, scenario)
     check_holders(scene, kind, places)
     for one in scene.awaits("call 4", kind):
         name = made.replace("Bounded", "")
@@ -177,6 +194,8 @@ def test_a_holder_that_is_no_request_is_named_by_its_line(backend: Backend) -> N
 
         async def background() -> None:
             async with gate:
+                while not gate.statistics().tasks_waiting:
+                    await anyio.sleep(0.001)
                 await anyio.sleep(2 * HELD_S)
 
         async with anyio.create_task_group() as tasks:
@@ -224,11 +243,16 @@ def test_a_librarys_own_task_that_holds_it_is_not_at_the_line_that_runs_the_loop
     """The outermost line of the user's own code is the one that runs the loop, in every task."""
 
     async def scenario(scene: Scene) -> None:
-        limiter = anyio.CapacityLimiter(1)
+        limiter, over = anyio.CapacityLimiter(1), threading.Event()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(anyio.to_thread.run_sync, time.sleep, 2 * HELD_S, limiter=limiter))
-            await anyio.sleep(0.002)
+            tasks.start_soon(partial(anyio.to_thread.run_sync, over.wait, limiter=limiter))
+            while not limiter.borrowed_tokens:
+                await anyio.sleep(0.001)
             tasks.start_soon(holding(scene, "call", limiter))
+            while not limiter.statistics().tasks_waiting:
+                await anyio.sleep(0.001)
+            await anyio.sleep(HELD_S)
+            over.set()
 
     (wait,) = play(backend, scenario).awaits("call", "limiter")
     assert [(part.operation, part.where) for part in wait.holders] == [(BACKGROUND_OPERATION, None)]
@@ -439,6 +463,16 @@ async def for_an_event() -> None:
     await event.wait()
 
 
+def looked_at(backend: Backend, scenario: Callable[[Scene], Awaitable[None]], *names: str) -> Scene:
+    """Looks are samples: where a busy host let nobody look at one of these calls, they are made again."""
+    scene = play(backend, scenario)
+    for _ in range(4):
+        if all(scene.record(name).awaits for name in names):
+            break
+        scene = play(backend, scenario)
+    return scene
+
+
 LOOKED_AT: dict[str, tuple[Callable[[], Awaitable[None]], str, str]] = {
     "directly": (resolved_later, "other", "resolved_later"),
     "async for": (in_async_for, "other", "resolved_later"),
@@ -460,7 +494,7 @@ def test_a_look_names_the_line_that_waits_and_the_whole_wait(how: str) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.call("call", wait)()
 
-    scene = play("asyncio", scenario)
+    scene = looked_at("asyncio", scenario, "call")
     record = scene.record("call")
     named = [one for one in record.awaits or () if one.kind == kind]
     assert record.budget.awaiting is not None
@@ -492,7 +526,7 @@ def test_a_look_names_sleeps_and_channels_of_trio() -> None:
             nursery.start_soon(scene.call("sleeps", sleeps))
             nursery.start_soon(scene.call("receives", receives))
 
-    scene = play("trio", scenario)
+    scene = looked_at("trio", scenario, "sleeps", "receives")
     for name, kind in (("sleeps", "sleep"), ("receives", "queue")):
         record = scene.record(name)
         assert kind in {one.kind for one in record.awaits or ()}
@@ -521,7 +555,7 @@ def test_a_look_names_what_anyio_waits_for_by_what_its_user_calls(backend: Backe
             tasks.start_soon(scene.call("sleeps", sleeps))
             tasks.start_soon(scene.call("receives", receives))
 
-    scene = play(backend, scenario)
+    scene = looked_at(backend, scenario, "sleeps", "receives")
     assert {(one.kind, one.object) for one in scene.awaits("sleeps")} == {("sleep", "sleep")}
     assert {one.kind for one in scene.awaits("receives") if one.ns > MS} <= {"queue", "sleep"}
     assert "queue" in {one.kind for one in scene.awaits("receives")}
@@ -550,9 +584,8 @@ def test_an_idle_process_is_not_looked_at() -> None:
         async def scenario() -> None:
             await Scene(probe).call("call", lambda: asyncio.sleep(0.01))()
             looks = probe._hub.looks
-            for _ in range(200):
-                if looks.asleep:
-                    break
+            until = time.monotonic() + 30
+            while not looks.asleep and time.monotonic() < until:
                 await asyncio.sleep(0.01)
             assert looks.asleep
             cpu_ns = looks.cpu_ns
@@ -574,21 +607,28 @@ def test_short_waits_that_few_looks_saw_are_divided_as_the_test_itself_measured_
             await asyncio.sleep(0.002)
 
     async def call() -> None:
+        # No look sees what a host takes from all threads at once.
         began = time.monotonic_ns()
         await short()
-        truth["short"] += time.monotonic_ns() - began
+        truth["short"] += min(time.monotonic_ns() - began, 60 * MS)
         began = time.monotonic_ns()
         await asyncio.sleep(0.006)
-        truth["long"] += time.monotonic_ns() - began
+        truth["long"] += min(time.monotonic_ns() - began, 30 * MS)
+
+    def seen() -> Any:
+        return next(one for one in probe.snapshot().operations if one.name.endswith("call"))
 
     async def scenario() -> None:
-        profiled = probe.profile(call)
-        for _ in range(60):
-            await profiled()
+        profiled, until = probe.profile(call), time.monotonic() + 60
+        while time.monotonic() < until:
+            for _ in range(60):
+                await profiled()
+            if sum(row.looks for row in seen().awaits) >= 60:
+                break
 
     try:
         asyncio.run(scenario())
-        found = next(one for one in probe.snapshot().operations if one.name.endswith("call"))
+        found = seen()
     finally:
         probe.detach()
     assert found.awaits_unnamed_ms == 0
@@ -697,9 +737,10 @@ def test_what_nobody_holds_is_named_by_where_it_was_made(
         async def call() -> None:
             names.append(await make(library))
 
+        names.clear()
         await scene.call("call", call)()
 
-    scene = play(backend, scenario)
+    scene = looked_at(backend, scenario, "call")
     found = {(one.kind, one.object) for one in scene.awaits("call") if one.kind != "sleep"}
     assert found == {(kind, names[0])}
 

@@ -66,6 +66,12 @@ class Scene:
         late = (self.blocked["first"][0] - self.planned_ns) / MS
         return late + self.held("first") + self.held("second") - 1000 * (FIRST_S + SECOND_S)
 
+    @property
+    def late_ms(self) -> float:
+        """How much later than planned threads made their victims ready. It is no part of any margin."""
+        planned = {"thread": 50, "socket": 80, "stream": 80}
+        return max((self.ready_ns[name] - self.ready_ns["event"]) / MS - ms for name, ms in planned.items())
+
     def record(self, victim: str) -> RequestRecord:
         (record,) = self.kept.requests(victim, kind="function")
         return record
@@ -211,7 +217,8 @@ async def play(scene: Scene, blocking: Blocking) -> None:
             for name, wait in victims.items():
                 group.start_soon(stage.victim(name, wait))
             await anyio.sleep_until(stage.starts_at)
-            assert stage.waiting == len(victims)
+            while stage.waiting < len(victims):
+                await anyio.sleep(0)  # the first blocker is late then, so the round is off its plan
             await blocking(stage, stage.blocker("first", FIRST_S), stage.blocker("second", SECOND_S))
             while len(scene.resumed_ns) < len(victims) - 1:
                 await anyio.sleep(0.005)
@@ -228,7 +235,7 @@ def played(backend: Backend, blocking: Blocking) -> list[Scene]:
         run_on(backend, lambda: play(scene, blocking))
         return scene
 
-    return least_disturbed(once, lambda scene: scene.off_ms, fine_ms=3, rounds=ROUNDS)
+    return least_disturbed(once, lambda scene: scene.off_ms + scene.late_ms, fine_ms=5, rounds=ROUNDS)
 
 
 def margin(scenes: list[Scene], truth: float) -> float:

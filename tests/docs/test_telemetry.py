@@ -171,8 +171,8 @@ def talk(conversation: Conversation) -> None:
         ("tools/call", {"name": "crumbs", "arguments": {"count": 200}}),
         ("tools/call", {"name": "garbage", "arguments": {"objects": 60_000}}),
         ("tools/call", {"name": "fail", "arguments": {}}),
-        ("tools/call", {"name": "guarded", "arguments": {"ms": 40}}),
-        ("tools/call", {"name": "guarded", "arguments": {"ms": 40}}),
+        ("tools/call", {"name": "guarded", "arguments": {"ms": 1500}}),  # so long that the next one finds it held
+        ("tools/call", {"name": "guarded", "arguments": {"ms": 1}}),
         ("tools/call", {"name": "backends", "arguments": {}}),
         ("prompts/get", {"name": "greet", "arguments": {"name": "x"}}),
         ("resources/read", {"uri": "note://one"}),

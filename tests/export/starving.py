@@ -40,7 +40,7 @@ class Clock:
     """Each wait for a thread of a job that is no tool's, taken below the probe: in anyio's own queue of each thread."""
 
     def __init__(self) -> None:
-        self.waits: list[float] = []
+        self.waits: list[tuple[float, float]] = []  # asked, got
         self._asked: ContextVar[float | None] = ContextVar("asked")
         run_sync, made = anyio.to_thread.run_sync, WorkerThread.__init__
 
@@ -55,7 +55,7 @@ class Clock:
             def stamped(*args: Any) -> Any:
                 item = get(*args)
                 if item is not None and (asked_s := item[0][self._asked]) is not None:
-                    self.waits.append(time.monotonic() - asked_s)
+                    self.waits.append((asked_s, time.monotonic()))
                 return item
 
             thread.queue.get = stamped  # type: ignore[assignment,method-assign]
@@ -83,7 +83,12 @@ def main(path: str) -> None:
         }
         for span in spans.get_finished_spans()
     ]
-    Path(path).write_text(json.dumps({"spans": found, "sent": waits(reader), "true": sorted(clock.waits)}))
+    Path(path).write_text(json.dumps({"spans": found, "sent": waits(reader), "true": sorted(clock.waits, key=length)}))
+
+
+def length(wait: tuple[float, float]) -> float:
+    asked_s, got_s = wait
+    return got_s - asked_s
 
 
 def waits(reader: InMemoryMetricReader) -> list[dict[str, Any]]:

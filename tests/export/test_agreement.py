@@ -154,10 +154,15 @@ except ImportError:
 
 server = MCPServer("waiting", log_level="CRITICAL")
 GATE = asyncio.Lock()
+asked = 0
 
 @server.tool()
 async def append_note() -> str:
+    global asked
+    asked += 1
     async with GATE:
+        while asked < 4:
+            await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)
     return "appended"
 

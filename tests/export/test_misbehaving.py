@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from tests.export.speaking import FAST, Spoken, environment, server_program
 from tests.ports import free_port
 
 EXIT_S = 0.3
+PATIENT_S = 60.0
+"""The bound where the backend is well: nothing may be lost, however late this process answers."""
 SLACK_S = 5.0  # a loaded machine; an exporter left to itself would take 10 s
 ROUNDS, CALLS = 8, 20
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
@@ -66,8 +69,10 @@ def protocol_of(how: str) -> dict[str, str]:
     return {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"} if "grpc" in how else {}
 
 
-def options(url: str, summary: Path) -> dict[str, str]:
-    return environment(MCP_PROBE_OTLP=url, MCP_PROBE_OTLP_EXIT_MS=str(EXIT_S * 1e3), SUMMARY=str(summary), **FAST)
+def options(url: str, summary: Path, exit_s: float = EXIT_S) -> dict[str, str]:
+    """No request counts as slow, so its SERVER span is all that is sent of it."""
+    bounds = {"MCP_PROBE_OTLP_EXIT_MS": str(exit_s * 1e3), "MCP_PROBE_SLOW_REQUEST_MS": "3600000"}
+    return environment(MCP_PROBE_OTLP=url, SUMMARY=str(summary), **bounds, **FAST)
 
 
 # At exit, before ours: keeps the summary as it is once everything has been delivered or given up.
@@ -110,17 +115,20 @@ def test_a_misbehaving_backend_costs_the_server_nothing_but_a_bounded_exit(how: 
     with backend, misbehaving(how) as url:
         env = protocol_of(how)
         with (
-            Spoken(command, options(backend.url, kept["good"]) | env) as good,
+            Spoken(command, options(backend.url, kept["good"], PATIENT_S) | env) as good,
             Spoken(command, options(url, kept["bad"]) | env) as bad,
         ):
-            pairs = [(good.median_ms(CALLS), bad.median_ms(CALLS)) for _ in range(ROUNDS)]
+            pairs: list[tuple[float, float]] = []
+            # The machine's load may meet one of the two for a while; a server that is slow stays so.
+            while len(pairs) < ROUNDS or (slower(pairs) >= 2 and len(pairs) < 3 * ROUNDS):
+                pairs.append((good.median_ms(CALLS), bad.median_ms(CALLS)))
             healthy_s, ill_s = good.end(), bad.end()
 
     assert (good.exit_code, bad.exit_code) == (0, 0)
-    assert sorted(b / g for g, b in pairs)[ROUNDS // 2] < 2, pairs
+    assert slower(pairs) < 2, pairs
     assert ill_s < healthy_s + EXIT_S + SLACK_S
     spans = deliveries(kept["bad"])["spans"]
-    calls = 2 + ROUNDS * CALLS
+    calls = 2 + len(pairs) * CALLS
     assert (spans["delivered"], spans["undelivered"]) == (0, calls)
     assert spans["reason"]
     assert deliveries(kept["bad"])["metric exports"]["undelivered"] >= 1
@@ -131,11 +139,15 @@ def test_a_misbehaving_backend_costs_the_server_nothing_but_a_bounded_exit(how: 
     assert deliveries(kept["good"])["spans"]["undelivered"] == 0
 
 
+def slower(pairs: list[tuple[float, float]]) -> float:
+    return median(bad / good for good, bad in pairs)
+
+
 def test_a_backend_that_dies_in_mid_run_and_comes_back_loses_only_what_was_counted(tmp_path: Path) -> None:
     program = server_program(tmp_path, KEEP_SUMMARY)
     backend = HttpBackend()
     summary = tmp_path / "summary.json"
-    with Spoken([sys.executable, program], options(backend.url, summary)) as server:
+    with Spoken([sys.executable, program], options(backend.url, summary, PATIENT_S)) as server:
         before = server.median_ms(CALLS)
         assert backend.kept.wait(lambda kept: len(kept.spans()) >= CALLS + 2)
         backend.status = 400
@@ -176,7 +188,7 @@ def test_an_http_server_ended_by_a_signal_delivers_before_it_within_the_bound(ha
     over_http = f'server.run("streamable-http", port={port})'
     program.write_text(program.read_text().replace('server.run("stdio")', over_http))
     with HttpBackend(hang=hang) as backend:
-        env = options(backend.url, tmp_path) | {"OTEL_BSP_SCHEDULE_DELAY": "60000"}
+        env = options(backend.url, tmp_path, EXIT_S if hang else PATIENT_S) | {"OTEL_BSP_SCHEDULE_DELAY": "60000"}
         with subprocess.Popen([sys.executable, program], env=env, stderr=subprocess.PIPE) as server:
             for number in range(3):
                 post(port, number)

@@ -74,7 +74,10 @@ def run(folder: Path, source: str, **env: str) -> Any:
     script = folder / "program.py"
     script.write_text(_PROGRAM + source, "utf-8")
     command = [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", str(script)]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment(**env), timeout=120, cwd=folder)
+    patient = {} if "MCP_PROBE_OTLP_EXIT_MS" in env else {"MCP_PROBE_OTLP_EXIT_MS": "60000"}
+    ended = subprocess.run(
+        command, capture_output=True, text=True, env=environment(**patient, **env), timeout=120, cwd=folder
+    )
     assert ended.returncode == 0, ended.stderr
     assert "Traceback" not in ended.stderr and "Exception ignored" not in ended.stderr, ended.stderr
     return json.loads(ended.stdout.splitlines()[-1])

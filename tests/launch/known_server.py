@@ -33,15 +33,15 @@ def note(tool: str, what: str, since: int) -> None:
 
 def work() -> None:
     since = time.monotonic_ns()
-    time.sleep(0.040)
+    time.sleep(0.400)
     note("mixed", "executor_run", since)
 
 
 @tool
 async def mixed() -> str:
-    """Sleeps 50 ms, blocks 30 ms, and has a thread work for 40 ms."""
+    """Sleeps 500 ms, blocks 30 ms, and has a thread work for 400 ms."""
     since = time.monotonic_ns()
-    await asyncio.sleep(0.050)
+    await asyncio.sleep(0.500)
     note("mixed", "awaiting", since)
     since = time.monotonic_ns()
     time.sleep(0.030)
@@ -52,12 +52,12 @@ async def mixed() -> str:
 
 @tool
 async def hold() -> str:
-    """Holds the lock for 60 ms from when somebody waits for it."""
+    """Holds the lock for 600 ms from when somebody waits for it."""
     async with LOCK:
         HELD.set()
         await WAITS.wait()
         since = time.monotonic_ns()
-        await asyncio.sleep(0.060)
+        await asyncio.sleep(0.600)
         note("hold", "holds", since)
     return "done"
 

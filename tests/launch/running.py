@@ -57,9 +57,16 @@ def program(folder: Path, source: str, *, python: str = sys.executable) -> list[
     return [python, str(script)]
 
 
+UNHURRIED = (
+    "import sys; from mcp_probe.launch import parent; parent.ReceiverThread.finish.__defaults__ = (20.0,); "
+    "from mcp_probe.cli import main; sys.exit(main())"
+)
+"""`mcp-probe` that waits for what the command has sent before its end for as long as a busy machine needs."""
+
+
 def probe_run(command: Sequence[str], *options: str) -> list[str]:
     """The command line that runs ``command`` under the probe."""
-    return [sys.executable, "-m", "mcp_probe", "run", *options, "--", *command]
+    return [sys.executable, "-c", UNHURRIED, "run", *options, "--", *command]
 
 
 def environment(**added: str) -> dict[str, str]:

@@ -119,10 +119,10 @@ def test_the_phases_of_each_request_add_up_to_its_duration_and_to_its_budget(rec
 @pytest.mark.parametrize(
     ("tool", "part", "what", "least_ms"),
     [
-        ("mixed", "awaiting", "awaiting", 50),
+        ("mixed", "awaiting", "awaiting", 500),
         ("mixed", "busy", "busy", 30),
-        ("mixed", "executor_run", "executor_run", 40),
-        ("hold", "awaiting", "holds", 60),
+        ("mixed", "executor_run", "executor_run", 400),
+        ("hold", "awaiting", "holds", 600),
         ("block", "busy", "busy", 30),
     ],
 )
@@ -145,7 +145,7 @@ def test_a_wait_for_a_lock_names_its_holder_until_it_let_go(recorded: Recorded) 
     begins, has_it = recorded.known["wait", "awaiting"]
     assert begins <= lock.from_ns <= held.from_ns
     assert lets_go <= held.to_ns <= lock.to_ns <= has_it
-    assert held.to_ns - held.from_ns >= 60 * MS - CLOCK_NS
+    assert held.to_ns - held.from_ns >= 600 * MS - CLOCK_NS
 
 
 def test_the_blocked_request_was_ready_while_the_blocker_blocked(recorded: Recorded) -> None:

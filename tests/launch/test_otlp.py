@@ -55,7 +55,7 @@ server.run("stdio")
 
 
 def exporting(**added: str) -> dict[str, str]:
-    clean = speaking_environment(**added)
+    clean = speaking_environment(**{"MCP_PROBE_OTLP_EXIT_MS": "60000", **added})
     return {key: value for key, value in environment(**clean).items() if key in clean}
 
 

@@ -456,8 +456,13 @@ from mcp_probe.record.file import preamble
 channel = socket.socket(socket.AF_UNIX)
 channel.connect(os.path.join(os.environ["MCP_PROBE_RUN"], "channel"))
 channel.sendall(preamble() + b"".join(lines))
+import fcntl, struct, termios, time
+while struct.unpack("i", fcntl.ioctl(channel, termios.TIOCOUTQ, bytes(4)))[0]:
+    time.sleep(0.001)  # until all of it has been read; to fold it takes longer
 """
-    done = run(player(tmp_path, body, frames), "--record", str(recording), "--json", str(summary))
+    options = ["--record", str(recording), "--json", str(summary)]
+    command = [sys.executable, "-m", "mcp_probe", "run", *options, "--", *player(tmp_path, body, frames)]
+    done = subprocess.run(command, capture_output=True, env=environment(), cwd=ROOT, timeout=LIMIT_S)
     said = re.search(rb"the last (\d+) frames came too late", done.stderr)
     assert json.loads(summary.read_text())["requests"]["count"] == 10_000 - (int(said[1]) if said else 0)
     assert recording.read_bytes().count(b"\n") == 1 + len(frames)

@@ -34,7 +34,7 @@ async def hold(ms: int) -> str:
 server.run("stdio")
 """
 
-CALLS = [Call("hold", {"ms": 120}), *(Call("add", {"a": 1, "b": number}) for number in range(5))]
+CALLS = [Call("hold", {"ms": 1500}), *(Call("add", {"a": 1, "b": number}) for number in range(5))]
 
 
 def drive(command: Sequence[str], stderr: Path) -> list[Answer]:
@@ -79,7 +79,7 @@ def test_a_server_is_profiled_unmodified_and_ends_cleanly(run: Run) -> None:
 
 def test_who_was_held_up_by_the_blocking_tool_is_in_the_report(run: Run) -> None:
     held = [row for row in run.summary["blocked_by"] if (row["victim"], row["blocker"]) == ("add", "hold")]
-    assert held[0]["hi_ms"] >= 100
+    assert held[0]["hi_ms"] >= 1000  # five of them; each may come a second late
 
 
 def test_the_recording_holds_every_request_and_the_end(run: Run) -> None:

@@ -15,6 +15,7 @@ from mcp_probe.aggregate.fold import Fold
 from mcp_probe.cli import main
 from mcp_probe.model import Summary
 from mcp_probe.record.parts import files_of, read_parts
+from tests.launch.running import probe_run
 
 CALLS = 1500
 SERVER = f"""
@@ -63,7 +64,7 @@ def command(folder: Path, way: str, *arguments: str, limit: str | None = None) -
     if way == "attach":
         return [*python, "record=calls.jsonl", *([f"record_limit={limit}"] if limit else [])]
     options = ["--record", "calls.jsonl", *(["--record-limit", limit] if limit else [])]
-    return [sys.executable, "-m", "mcp_probe", "run", "--output", "report.txt", *options, "--", *python]
+    return probe_run(python, "--output", "report.txt", *options)
 
 
 @pytest.mark.parametrize("way", ["attach", "run"])

@@ -112,7 +112,9 @@ def main(transport, port, loop):
         server.add_tool(tool)
     threading.Thread(target=watch, daemon=True).start()
     from mcp_probe import attach
+    from mcp_probe.live import channel
 
+    channel.STOP_S = 20.0  # a busy machine keeps the thread that says why it ends from its CPU for longer
     attach(server, live=True, record=os.environ["RECORDING"])
     if transport == "stdio":
         options = {"use_uvloop": True} if loop == "uvloop" else {}

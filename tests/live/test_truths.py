@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from mcp_probe.top.servers import Connection, Gone, find
 from mcp_probe.top.why import circles
 from tests.adapters.raw_clients import HttpClient, RawClient, StdioClient
 from tests.adapters.test_await_truths import Cell, line_of, python_of
+from tests.live.test_attached import sockets_in
 from tests.ports import free_port
 
 SERVER = Path(__file__).parent / "live_server.py"
@@ -123,12 +125,16 @@ def check_circle_and_backend(client: RawClient, connection: Connection) -> None:
 
 def check_blocked(client: RawClient, connection: Connection) -> None:
     client.call("blocks", "blocks")
-    seen = until(connection, lambda now: any(loop.state == "blocked" for loop in now.loops))
+    line = line_of("# blocks", SERVER)
+
+    def is_there(loop: Any) -> bool:
+        return loop.state == "blocked" and loop.step is not None and loop.step.where == line
+
+    seen = until(connection, lambda now: any(map(is_there, now.loops)))
     [loop] = [loop for loop in seen.loops if loop.state == "blocked"]
     assert loop.step is not None
     blocks = of(seen, "blocks")
     assert (loop.step.request, loop.step.operation) == (blocks.id, "blocks")
-    assert loop.step.where == line_of("# blocks", SERVER)
     assert loop.step.for_ms >= seen.slow_step_ms
     assert blocks.state == "busy"
     later = until(connection, lambda now: now.at_unix > seen.at_unix)  # it is still blocked: nobody needs the loop
@@ -145,9 +151,12 @@ def check_threads(client: RawClient, connection: Connection, transport: str) -> 
     all_in = CALLS if transport == "http" else THREADS + 1
 
     def has_come(now: Snapshot) -> bool:
-        states = [request.state for request in now.requests if request.operation == "threads"]
-        is_settled = set(states) <= {"executor_run", "executor_wait"}
-        return is_settled and states.count("executor_run") == THREADS and len(states) >= all_in
+        rows = [request for request in now.requests if request.operation == "threads"]
+        running = [request for request in rows if request.state == "executor_run"]
+        at = {request.where or (request.waits[0].where if request.waits else None) for request in running}
+        is_settled = {request.state for request in rows} <= {"executor_run", "executor_wait"}
+        is_settled &= at == {line_of("# in a thread", SERVER)}  # a thread has begun before it is at that line
+        return is_settled and len(running) == THREADS and len(rows) >= all_in
 
     seen = until(connection, has_come)
     waiting = [request for request in seen.requests if request.state == "executor_wait"]
@@ -171,7 +180,7 @@ def check_threads(client: RawClient, connection: Connection, transport: str) -> 
 def check(cell: Cell, python: Path, folder: Path, lent: str) -> None:
     with ExitStack() as opened:
         with client_of(cell, python, folder, lent) as client:
-            [path] = [path for path in find().paths if str(path).startswith(os.environ["XDG_RUNTIME_DIR"])]
+            [path] = sockets_in(Path(os.environ["XDG_RUNTIME_DIR"]) / "mcp-probe")
             connection = opened.enter_context(closing(Connection(path)))
             assert (connection.name, connection.pid) == ("hanging", client.process.pid)
             connection.say("watch")

@@ -224,8 +224,13 @@ def test_what_it_had_to_wait_for_came_just_then(make: Make, selector: Any) -> No
         assert len(poll(30)) == 1
         timer.join()
         assert before < monitor.event_earliest == monitor.event_ready <= monitor.poll_end
-        before = monitor.event_ready
-        assert len(poll(30)) == 1
+        for _ in range(100):
+            before, began = monitor.event_ready, time.monotonic_ns()
+            assert len(poll(30)) == 1
+            if time.monotonic_ns() - began < WAITED_NS:  # else it may have waited, for all that it knows
+                break
+        else:
+            pytest.skip("every poll took 0.2 ms here")
         assert monitor.event_earliest == before < monitor.event_ready <= monitor.poll_end, "it was there already"
 
 

@@ -22,6 +22,7 @@ probe = Probe(report="stderr")
 
 @probe.profile
 async def lookup():
+    asyncio.get_running_loop().slow_callback_duration = 60.0  # in its debug mode asyncio itself tells of late steps
     await asyncio.sleep(0.001)
 
 asyncio.run(lookup())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -30,6 +29,7 @@ from mcp_probe.record.file import read_recording
 from mcp_probe.session import attach_everywhere
 from tests.adapters.waits.backend import serving
 from tests.kept import Kept, keep
+from tests.ports import free_port
 from tests.safety.test_exit import environment
 
 # The one asks for a lock that is free; the other opens and reads /proc: 44 us a loop, some 2 us a slow step.
@@ -156,9 +156,14 @@ async def test_a_wait_in_a_file_never_seen_before_asks_neither_the_disk_nor_a_lo
 
 HOLDS = """
 gate = asyncio.Lock()
+asked = 0
 
 async def hold() -> str:
+    global asked
+    asked += 1
     async with gate:
+        while asked < 3:
+            await asyncio.sleep(0.001)
         await asyncio.sleep(0.01)
     return "held"
 """
@@ -196,6 +201,7 @@ async def test_a_detach_on_a_loop_leaves_nothing_out() -> None:
 SERVE = """
 import sys
 import mcp_probe, uvicorn
+from mcp_probe.adapters import exits
 from mcp.server.mcpserver import MCPServer
 
 server = MCPServer("ending", log_level="CRITICAL")
@@ -204,6 +210,7 @@ server = MCPServer("ending", log_level="CRITICAL")
 async def add(a: int, b: int) -> int:
     return a + b
 
+exits.EXIT_BUDGET_S = 60.0  # that the recording survives is asked, not how soon
 mcp_probe.attach(server)
 uvicorn.run(server.streamable_http_app(), host="127.0.0.1", port=int(sys.argv[1]), log_level="critical")
 """
@@ -212,9 +219,7 @@ uvicorn.run(server.streamable_http_app(), host="127.0.0.1", port=int(sys.argv[1]
 def test_a_recording_survives_the_signal_that_uvicorn_sends_itself(tmp_path: Path) -> None:
     script, recording = tmp_path / "server.py", tmp_path / "recording"
     script.write_text(SERVE)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     env = {**environment(), "MCP_PROBE_RECORD": str(recording)}
     with subprocess.Popen([sys.executable, str(script), str(port)], env=env) as process:
 
@@ -233,7 +238,7 @@ def test_a_recording_survives_the_signal_that_uvicorn_sends_itself(tmp_path: Pat
         try:
             anyio.run(call)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == -signal.SIGTERM
+            assert process.wait(120) == -signal.SIGTERM
         finally:
             process.kill()
     frames = list(read_recording(recording))

@@ -129,7 +129,7 @@ def outputs_of(python: Path, transport: str, folder: Path, backend: HttpBackend)
     probe += ["--output", str(files["report"]), "--json", str(files["json"]), "--record", str(files["recording"])]
     command = [*probe, "--", str(python), str(SERVER), transport, str(port)]
     environment = {**os.environ, "PLANTED": MARK, "TMPDIR": str(temporary), "MCP_PROBE_SLOW_REQUEST_MS": "0.1"}
-    environment["MCP_PROBE_DETAIL"] = "1"
+    environment |= {"MCP_PROBE_DETAIL": "1", "MCP_PROBE_OTLP_EXIT_MS": "30000"}
     environment["OPENAI_API_KEY"] = secret("environment")
     with files["stderr"].open("wb") as errors:
         process = subprocess.Popen(

@@ -47,7 +47,8 @@ def test_a_uri_is_in_a_recording_with_otlp_alone_and_never_whole(
     options = ["--record", str(files["recording"]), "--json", str(files["json"]), "--output", str(files["report"])]
     with HttpBackend() as backend:
         options += ["--otlp", backend.url] if otlp else []
-        with Conversation(probe_run(program(tmp_path, SERVER, python=python), *options)) as client:
+        patient = {"MCP_PROBE_OTLP_EXIT_MS": "30000"}
+        with Conversation(probe_run(program(tmp_path, SERVER, python=python), *options), env=patient) as client:
             client.send(initialize(0))
             client.wait_for(0)
             client.send(INITIALIZED, request(1, "resources/read", uri=URI))

@@ -49,7 +49,7 @@ async def retained_well() -> str:
 
 @server.tool()
 async def step_cpu() -> str:
-    burn(0.06)
+    burn(0.3)  # so long that a watchdog which is kept from its CPU for a while still sees the line
     return "computed"
 
 

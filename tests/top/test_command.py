@@ -20,6 +20,7 @@ import pytest
 from mcp_probe.live import folder, wire
 from tests.adapters.raw_clients import StdioClient
 from tests.adapters.test_await_truths import line_of
+from tests.live.test_attached import sockets_in
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVER = ROOT / "tests" / "live" / "live_server.py"
@@ -211,7 +212,7 @@ def test_a_server_under_run_is_live_and_its_flight_recording_is_an_ordinary_one(
     with StdioClient([sys.executable, str(program)], tmp_path, environment) as client:
         client.call("quick", "quick")
         client.wait_for("quick")
-        [path] = folder.sockets(runtime / "mcp-probe")
+        [path] = sockets_in(runtime / "mcp-probe")
         dumped = run("--dump", path.stem)
         assert dumped.returncode == 0, dumped.stderr
         [recording] = flights.iterdir()

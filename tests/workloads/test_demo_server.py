@@ -26,6 +26,14 @@ async def finishing_order(session: LoadSession, *calls: Call) -> list[str]:
     return [answer.operation for answer in session.answers[seen:]]
 
 
+async def passes(session: LoadSession, slow: Call) -> bool:
+    """Whether a lookup is answered before ``slow``. One that waits for it never is; a late one seems to."""
+    for _ in range(4):
+        if await finishing_order(session, slow, LOOKUP) == ["lookup", slow.tool]:
+            return True
+    return False
+
+
 async def test_every_tool_answers(loop: str) -> None:
     async with stdio_client_session(command(loop)) as session:
         assert (await session.call("lookup", item="item-1")).text == "107"
@@ -38,18 +46,22 @@ async def test_every_tool_answers(loop: str) -> None:
 async def test_a_quick_call_waits_for_the_tool_that_blocks_the_loop_and_for_no_other(loop: str) -> None:
     slow = {
         "fetch": Call("fetch", {"url": "there"}),
-        "render": Call("render", {"page": 1, "dpi": 300}),
+        "render": Call("render", {"page": 1, "dpi": 1500}),
         "resize": Call("resize", {"image": "photo", "width": 100}),
     }
     async with stdio_client_session(command(loop)) as session:
-        assert await finishing_order(session, slow["fetch"], LOOKUP) == ["lookup", "fetch"]
-        assert await finishing_order(session, slow["render"], LOOKUP) == ["lookup", "render"]
+        assert await passes(session, slow["fetch"])
+        assert await passes(session, slow["render"])
         assert await finishing_order(session, slow["resize"], LOOKUP) == ["resize", "lookup"]
 
 
 async def test_a_ping_passes_38_busy_threads_and_waits_for_the_first_of_39(loop: str) -> None:
     async with stdio_client_session(command(loop), mode="legacy") as session:
-        assert await ping_beside(session, busy=38) < RENDER_MS
+        took = RENDER_MS + 0.0
+        for _ in range(3):  # one that needs a thread of theirs is never so early, however often it is sent
+            if (took := await ping_beside(session, busy=38)) < RENDER_MS:
+                break
+        assert took < RENDER_MS
         assert await ping_beside(session, busy=39) >= RENDER_MS
 
 

@@ -246,7 +246,7 @@ def _interruptible(stop: asyncio.Event) -> Iterator[None]:
 
 def _server_side(recording: Path, log: Log) -> ServerSide | None:
     """What the probe saw of the requests of the open loop: those that were written while it lasted."""
-    last = log.offered_until_ns + 1_000_000_000
+    last = log.ended_ns  # of the open loop; the closed one sends after it
     seen = Seen.of(read_recording(recording), log.begun_ns, log.ended_ns or None)
     mine = [each for each in seen.requests if each.sent_ns is not None and log.begun_ns <= each.sent_ns <= last]
     if not mine:

@@ -24,6 +24,9 @@ _CLOSING_S = 10.0
 
 _KILLING_S = 2.0
 
+LAST_ANSWERS_S = 0.5
+"""After the server's end its last answers are read; a child of its own may hold the pipe open for longer."""
+
 ENDED = "the server ended"
 """The cause of a failure: what happened to the other requests of that server as well."""
 
@@ -47,6 +50,7 @@ class StdioPeer(asyncio.SubprocessProtocol):
         self._process: asyncio.SubprocessTransport | None = None
         self.ended = asyncio.get_running_loop().create_future()
         self._gone = ""
+        self._exited, self._read_all = "", False
         self._stderr: IO[bytes] | None = None
 
     # --- asyncio's side ---
@@ -73,11 +77,17 @@ class StdioPeer(asyncio.SubprocessProtocol):
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 1:
-            self._lost("the server closed its stdout")
+            self._read_all = True
+            self._lost(self._exited or "the server closed its stdout")
 
     def process_exited(self) -> None:
         code = None if self._process is None else self._process.get_returncode()
-        self._lost(f"the server ended with exit code {code}" if (code or 0) >= 0 else f"signal {-(code or 0)} ended it")
+        is_signal = (code or 0) < 0
+        self._exited = f"signal {-(code or 0)} ended it" if is_signal else f"the server ended with exit code {code}"
+        if self._read_all:
+            self._lost(self._exited)
+        else:
+            asyncio.get_running_loop().call_later(LAST_ANSWERS_S, self._lost, self._exited)
         if not self.ended.done():
             self.ended.set_result(code)
 

@@ -48,6 +48,12 @@ def check_order(scene: Scene, name: str, one: Seen, secured_ns: int | None = Non
         assert first.from_ns >= secured_ns
 
 
+def headers_late(scene: Scene, backend: Backend, name: str) -> float:
+    """ms after which a busy machine let the call see the headers: the backend's pause before the body ran already."""
+    [headers] = [one for one in scene.awaits(name) if one.phase == "first-byte"]
+    return (headers.to_ns - backend.of(f"/{name}").first_ns) / MS
+
+
 def no_wait(scene: Scene, name: str) -> float:
     """ms of the call in which it could not wait: it ran, or the loop or a pool had no turn for it."""
     budget = scene.record(name).budget

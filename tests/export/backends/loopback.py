@@ -69,7 +69,7 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
     if process.poll() is None:
         process.send_signal(how)
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

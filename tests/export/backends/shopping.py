@@ -16,13 +16,13 @@ from typing import Any, Literal
 from unittest.mock import patch
 
 import anyio
-from mcp.client import Client, stdio
+from mcp.client import Client, session, stdio
 
 from tests.export.backends.loopback import LIMIT_S, accepts, running
 from tests.ports import free_port
 
 SERVER = Path(__file__).with_name("shop_server.py")
-NAP_MS, HOLD_MS, HOLD_AFTER_MS = 500, 800, 250  # wide apart: a loaded machine is late with any of them
+NAP_MS, HOLD_MS, HOLD_AFTER_MS = 2_000, 2_600, 250  # a loaded machine may be 1.7 s late with `hold`, or the naps
 WAITED_MS = HOLD_AFTER_MS + HOLD_MS - NAP_MS  # of each nap, for the loop that `hold` holds
 WAIT_MS = 1_300  # over the limit from which on a request gets phase spans
 CALLS = {"nap": 3, "hold": 1, "add": 5, "wait": 1, "render": 1, "fail": 1, "forward": 1, "forward_from_thread": 1}
@@ -94,7 +94,8 @@ def shop(
         if transport == "stdio":
             # The SDK's client would kill a server that takes longer over its exit, which a loaded machine makes it.
             patience = patch.object(stdio, "PROCESS_TERMINATION_TIMEOUT", LIMIT_S)
-            with visit.log.open("w", encoding="utf-8") as errors, patience:
+            starts = patch.object(session, "DISCOVER_TIMEOUT_SECONDS", LIMIT_S)  # its first answer waits for that
+            with visit.log.open("w", encoding="utf-8") as errors, patience, starts:
                 anyio.run(_talk, visit, url, stdio.stdio_client(_parameters(command, variables), errlog=errors))
         else:
             port = free_port()

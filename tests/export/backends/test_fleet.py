@@ -31,7 +31,7 @@ from tests.export.backends.jaeger import Jaeger, jaeger
 from tests.export.backends.loopback import ROOT, binary, eventually, is_built
 from tests.export.backends.prometheus import Prometheus, prometheus
 from tests.export.backends.received import Span
-from tests.export.backends.shopping import CALLS, SECRET, SERVER, WAITED_MS, Visit, shop
+from tests.export.backends.shopping import CALLS, SECRET, SERVER, WAIT_MS, WAITED_MS, Visit, shop
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -194,11 +194,16 @@ def test_bounded_and_starved_requests_are_kept_and_fast_ones_are_not(fleet: Flee
 
 
 def test_both_trace_backends_have_the_same_spans(fleet: Fleet) -> None:
+    assert eventually(lambda: not differing(fleet)), differing(fleet)
+
+
+def differing(fleet: Fleet) -> set[tuple[str, str, str]]:
+    """Spans that one backend has and the other has not; the exporters wait for different times."""
     rows = fleet.clickhouse.rows(
         "SELECT SpanId AS span, ParentSpanId AS parent, TraceId AS trace FROM otel.otel_traces"
     )
     elsewhere = {(span.trace_id, span.span_id, span.parent_id) for span in fleet.spans_elsewhere()}
-    assert {(row["trace"], row["span"], row["parent"]) for row in rows} == elsewhere
+    return {(row["trace"], row["span"], row["parent"]) for row in rows} ^ elsewhere
 
 
 def test_a_kept_trace_is_whole(fleet: Fleet) -> None:
@@ -266,7 +271,9 @@ def test_sql_says_where_the_time_of_slow_calls_went(fleet: Fleet) -> None:
     rows = {(row["service"], row["tool"]): row for row in fleet.answer("slow-where")}
     for service in SERVICES:
         row = rows[service, "wait"]
-        assert row["awaiting"] > 0.9 * row["seconds"]
+        # The loop may come late to the end of it, or be kept from a CPU: that is no awaiting, and the row has it.
+        assert row["awaiting"] >= 0.99 * WAIT_MS / 1000
+        assert row["awaiting"] + row["waiting_for_the_loop"] + row["on_the_loop"] > 0.9 * row["seconds"]
         assert row["slowest_trace"] == fleet.visits[service].traces["wait"][0]
 
 

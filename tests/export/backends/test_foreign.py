@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 SERVER = Path(__file__).with_name("foreign_server.py")
 SERVICE = "foreign-shop"
+PATIENT = {"MCP_PROBE_OTLP_EXIT_MS": "60000"}
 TOOLS = ("nap", "hold", "add", "wait", "fail")
 
 
@@ -35,7 +36,7 @@ class Run:
 @pytest.fixture(scope="module")
 def run(a_collector: Collector, env_python: Callable[[str], Path]) -> Run:
     probe = [sys.executable, "-m", "mcp_probe", "run", "--otlp", a_collector.http, "--"]
-    visit = shop(a_collector.folder, SERVICE, {}, command=[*probe, str(env_python("mcp1")), str(SERVER)])
+    visit = shop(a_collector.folder, SERVICE, PATIENT, command=[*probe, str(env_python("mcp1")), str(SERVER)])
 
     def spans() -> list[Span]:
         return [span for span in a_collector.spans() if span.resource["service.name"] == SERVICE]

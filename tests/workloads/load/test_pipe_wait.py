@@ -50,16 +50,15 @@ def test_the_wait_in_the_pipe_is_what_the_client_knows_it_was(tmp_path: Path, er
     frames = list(read_recording(recording))
     quick = [each for each in frames if isinstance(each, RequestRecord) and each.name == "quick"]
     assert [each.sent_ns for each in quick] == [reply.sent_ns for reply in replies]
-    for record, reply in list(zip(quick, replies, strict=True))[1:]:
+    for place, (record, reply) in enumerate(zip(quick, replies, strict=True)):
         assert record.sent_ns is not None and record.budget.queue_transport is not None
-        # It arrived in the pipe, where a look has found it: what it waited there unread is its queue.
         assert record.sent_ns <= record.arrival_ns <= reply.answered_ns
-        assert record.budget.queue_transport >= let_go_ns - record.arrival_ns
+        if place:  # it arrived in the pipe, where a look has found it: what it waited there unread is its queue
+            assert record.budget.queue_transport >= let_go_ns - record.arrival_ns
     fold = Fold()
     fold.add_all(frames)
     wait = next(row for row in fold.summary().operations if row.name == "quick").pipe_wait_ms
-    assert wait.max is not None
-    assert wait.max <= replies[1].service_ms
+    assert wait.max == pytest.approx(max(each.arrival_ns - (each.sent_ns or 0) for each in quick) / 1e6)
 
 
 def test_a_client_that_says_nothing_leaves_it_unknown(tmp_path: Path) -> None:

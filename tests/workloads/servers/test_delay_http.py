@@ -101,12 +101,13 @@ def test_a_request_in_pieces_is_one_request() -> None:
 def test_no_answer_comes_before_its_delay() -> None:
     with delay_server(40) as server:
         client = http.client.HTTPConnection(HOST, server.port, timeout=60)
-        client.request("GET", "/health")
+        client.connect()
         began = time.monotonic()
+        client.request("GET", "/health")
         client.getresponse().read()
         client.close()
-    # It was sent before the clock was read, and a loop's timers may be early by the clock's resolution.
-    assert time.monotonic() - began >= 0.030
+    # A loop's timers may be early by the clock's resolution.
+    assert time.monotonic() - began >= 0.039
 
 
 def test_it_ends_with_the_one_who_started_it() -> None:

@@ -27,6 +27,9 @@ WAVES = 2.5
 LEAST_BURST, MOST_BURST = 10, 400
 REFINEMENTS = 3
 
+MOST_REPEATS, MORE_REPEATS = 12, 2
+"""Of a level: where the repeats differ too much to see a curve, each level gets two more, up to so many."""
+
 AS_QUICK = 0.75
 """Of a level's throughput: if it was lower under the probe, what the probe saw there is of another server."""
 
@@ -72,6 +75,16 @@ class Sweep:
             for in_flight in ordered if turn % 2 else ordered[::-1]:
                 if not self.peer.gone() and len(self.levels.get(in_flight, ())) <= times:
                     await self.measure(in_flight, f"round {turn + 1} of {times}")
+
+    async def until_alike(self, repeats: int) -> None:
+        """More of each level that was repeated, while its repeats differ too much to see a curve."""
+        while repeats < MOST_REPEATS and not self.peer.gone() and self._differ():
+            repeats += MORE_REPEATS
+            await self.again([n for n, levels in self.levels.items() if len(levels) > 1], repeats)
+
+    def _differ(self) -> bool:
+        curve = next(iter(knee_of(self.repeated(), ()).readings), None)
+        return curve is not None and curve.best is None and not curve.low
 
     def closer(self, cap: int) -> set[int]:
         """The level that would tell more: above all where throughput still grows, between where the curve is coarse."""
@@ -168,6 +181,7 @@ async def _around(found: Sweep, repeats: int, cap: int) -> list[Burst]:
     near = {round(factor * center) for factor in AROUND for center in (by_latency, by_curve)}
     wanted = {n for n in near | {1, 2, 3} if 1 <= n <= max(tried, min(cap, 2 * by_curve + 2))}
     await found.again(_few(wanted | {tried}, 16), repeats)
+    await found.until_alike(repeats)
     for _ in range(REFINEMENTS):
         if not (closer := found.closer(cap)):
             break

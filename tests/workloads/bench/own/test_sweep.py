@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any, cast
 
+import anyio
 import pytest
 
 from mcp_probe.workloads.bench.own.knee import Level
-from mcp_probe.workloads.bench.own.sweep import Sweep
+from mcp_probe.workloads.bench.own.sweep import MOST_REPEATS, Sweep
 
 
 class Told:
@@ -40,3 +42,39 @@ def test_a_level_that_the_probe_made_slower_has_none_and_says_so() -> None:
     assert swept(239.0).slower(40) == (
         "What limits it cannot be told: with 40 in flight it answered 239/s under the probe, 320/s without."
     )
+
+
+class Noisy(Sweep):
+    """A server of eight places on a machine that takes up to ``noise`` of each level's throughput away."""
+
+    noise = 0.0
+
+    async def measure(self, in_flight: int, what: str) -> Level:
+        rate = 10 * min(in_flight, 8) * (1 - self.noise * Random(f"{in_flight} {what}").random())
+        found = Level(in_flight, 1.0, (1e3 * in_flight / rate,) * round(rate))
+        self.levels.setdefault(in_flight, []).append(found)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("noise", "fewest", "most"), [(0.02, 3, 4), (0.3, 5, 10), (0.95, MOST_REPEATS - 1, MOST_REPEATS)]
+)
+def test_levels_are_repeated_until_they_tell_a_curve_or_no_more_would_help(
+    noise: float, fewest: int, most: int
+) -> None:
+    class Present:
+        def gone(self) -> bool:
+            return False
+
+    nobody: Any = None
+    found = Noisy(nobody, cast("Any", Present()), nobody, 1.0)
+    found.noise = noise
+
+    async def measured() -> None:
+        await found.up(64)
+        await found.again((1, 2, 4, 6, 8, 10, 16), 4)
+        await found.until_alike(4)
+
+    anyio.run(measured)
+    assert {fewest <= len(each.levels) <= most for each in found.repeated() if len(each.levels) > 1} == {True}
+    assert len(found.levels[32]) == 1  # which nobody asked to repeat
