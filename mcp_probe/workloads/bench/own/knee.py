@@ -41,6 +41,9 @@ STILL = 0.05
 TRIMMED_FROM = 4
 """Repeats of a level from which on the slowest of them is left out."""
 
+LEAST_OF_A_ROUND = 4
+"""Levels of one round that tell how quick the machine was in it."""
+
 QUIET_ENOUGH = 2
 """Undisturbed repeats of a level that make the others needless: fewer have no interval."""
 
@@ -63,6 +66,8 @@ class Level:
     client_cores: float = 0.0  # CPU that the generator used
     client_late_ms: float = 0.0  # how late the generator's own timers were, at the median
     contended: bool = False  # others used the machine meanwhile
+    round: int | None = None  # levels of one round were measured one after the other
+    speed: float = 1.0  # of the machine in that round, as its other levels show: usually 1
 
     @property
     def answered(self) -> int:
@@ -71,21 +76,27 @@ class Level:
 
     @property
     def per_s(self) -> float:
-        """Calls answered well, a second: the slope of their number over time, so that no edge counts.
+        """Calls answered well, a second, at the machine's usual speed: the slope of their number over time.
 
-        Answers that come in waves make a staircase; counting between two instants is off by up to one wave.
+        So no edge counts: answers that come in waves make a staircase; counting between two instants is off by up to
+        one wave.
         """
         ends = sorted(self.ends_ms)
         if len(ends) >= 4 and ends[-1] > ends[0]:
-            return 1e3 * line_fit([(end, float(number)) for number, end in enumerate(ends)])[1]
-        return self.answered / self.span_s if self.span_s > 0 else 0.0
+            return 1e3 * line_fit([(end, float(number)) for number, end in enumerate(ends)])[1] / self.speed
+        return self.answered / self.span_s / self.speed if self.span_s > 0 else 0.0
+
+    @property
+    def median_ms(self) -> float:
+        """Median latency at the machine's usual speed."""
+        return median(self.times_ms) * self.speed
 
     @property
     def fits(self) -> bool:
         """Whether throughput times mean latency is about what was in flight, as it must be by Little's law."""
         if not self.times_ms:
             return False
-        in_flight = self.per_s * fmean(self.times_ms) / 1e3
+        in_flight = self.per_s * fmean(self.times_ms) * self.speed / 1e3
         return LITTLE_LOW * self.in_flight <= in_flight <= LITTLE_HIGH * self.in_flight
 
 
@@ -151,7 +162,7 @@ class Repeated:
     @property
     def median_ms(self) -> Interval:
         """Median latency."""
-        return Interval.of([median(level.times_ms) for level in self.sound])
+        return Interval.of([level.median_ms for level in self.sound])
 
     @property
     def times_ms(self) -> list[float]:
@@ -190,6 +201,11 @@ class Reading:
     high: float | None  # None: no bound
     sentence: str
 
+    @property
+    def is_fine(self) -> bool:
+        """Whether its bounds are close enough to recommend a number from them."""
+        return self.high is not None and self.high <= max(FINE * self.low, self.low + 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Knee:
@@ -205,9 +221,37 @@ class Knee:
 
 def knee_of(levels: Sequence[Repeated], bursts: Sequence[Burst]) -> Knee:
     """What three readings agree on. Repeats that others' work on the machine disturbed count only without others."""
-    bursts = _undisturbed(bursts)
+    levels, bursts = at_usual_speed(levels), _undisturbed(bursts)
     contended = any(each.contended for each in levels) or any(each.contended for each in bursts)
     return replace(_told(levels, bursts, contended), contended=contended)
+
+
+def at_usual_speed(levels: Sequence[Repeated]) -> list[Repeated]:
+    """The same, without what a machine that is now quicker and now slower does to all levels of a round alike.
+
+    Source: the randomized block design, R. A. Fisher (1935), The Design of Experiments; each round is a block. Medians,
+    so that one level that something happened to does not touch the others of its round.
+    """
+    usual = {
+        each.in_flight: median(level.per_s for level in each.levels)
+        for each in levels
+        if len(each.levels) > 1 and all(level.per_s > 0 for level in each.levels)
+    }
+    ratios: dict[int, list[float]] = {}
+    for each in levels:
+        for level in each.levels if each.in_flight in usual else ():
+            if level.round is not None:
+                ratios.setdefault(level.round, []).append(level.per_s / usual[each.in_flight])
+    speeds = {number: median(found) for number, found in ratios.items() if len(found) >= LEAST_OF_A_ROUND}
+    return [
+        replace(
+            each,
+            levels=tuple(replace(level, speed=speeds.get(level.round or 0, 1.0)) for level in each.levels)
+            if each.in_flight in usual
+            else each.levels,
+        )
+        for each in levels
+    ]
 
 
 def _told(levels: Sequence[Repeated], bursts: Sequence[Burst], contended: bool) -> Knee:
@@ -215,7 +259,7 @@ def _told(levels: Sequence[Repeated], bursts: Sequence[Burst], contended: bool) 
     if len(known) < 3 or known[0].in_flight != 1:
         return _untold((), "too few levels of the sweep were answered without failures", "")
     rates = {level.in_flight: level.per_s for level in known}
-    plateau = _plateau(rates)
+    plateau = _plateau({level.in_flight: level.per_s for level in known if len(level.sound) > 1} or rates)
     alone = known[0].median_ms
     curve = _curve(rates, plateau)
     latency = _latency(plateau, alone)
@@ -244,7 +288,10 @@ def _told(levels: Sequence[Repeated], bursts: Sequence[Burst], contended: bool) 
 
 
 def _plateau(rates: Mapping[int, Interval]) -> Interval:
-    """The highest throughput: of the levels within a tenth of the best, since the best one alone is partly luck."""
+    """The highest throughput: of the levels within a tenth of the best, since the best one alone is partly luck.
+
+    A level that was measured only once is nothing but luck.
+    """
     most = max(rate.best for rate in rates.values())
     top = [rate for rate in rates.values() if rate.best >= ENOUGH * most]
     return Interval(
@@ -366,7 +413,7 @@ def _by_curve(curve: Reading, latency: Reading, burst: Reading, contended: bool)
             "it is quiet"
         )
     best, least = round(curve.best or 0), latency.best or 0.0
-    if curve.high is not None and curve.high > max(FINE * curve.low, curve.low + 1):
+    if curve.high is not None and not curve.is_fine:
         return f"{curve.sentence}: too coarse to recommend a number between"
     if not (1 - TOLERANCE) * least <= best <= (1 + TOLERANCE) * (2 * least + 1):
         return _differ(curve, latency)

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from mcp_probe.workloads.bench.own.calls import DRAIN_S, burst, hold
 from mcp_probe.workloads.bench.own.claims import kneed
-from mcp_probe.workloads.bench.own.knee import ENOUGH, FINE, OTHERS_WORK, Burst, Level, Repeated, knee_of
+from mcp_probe.workloads.bench.own.knee import ENOUGH, OTHERS_WORK, Burst, Level, Reading, Repeated, knee_of
 from mcp_probe.workloads.bench.own.operations import Operation
 from mcp_probe.workloads.bench.own.sheet import Reasons, Sheet
 from mcp_probe.workloads.bench.statistics import describe, little
@@ -27,8 +27,8 @@ WAVES = 2.5
 LEAST_BURST, MOST_BURST = 10, 400
 REFINEMENTS = 3
 
-MOST_REPEATS, MORE_REPEATS = 12, 2
-"""Of a level: where the repeats differ too much to see a curve, each level gets two more, up to so many."""
+MOST_REPEATS, MORE_REPEATS = 16, 2
+"""Of a level: where the repeats differ too much to see a knee, each level gets two more, up to so many."""
 
 AS_QUICK = 0.75
 """Of a level's throughput: if it was lower under the probe, what the probe saw there is of another server."""
@@ -47,13 +47,14 @@ class Sweep:
     levels: dict[int, list[Level]] = field(default_factory=dict)
     reasons: Reasons = field(default_factory=Reasons)
     probed: dict[int, float] = field(default_factory=dict)  # in flight -> calls a second under the probe
+    rounds: int = 0  # of levels that were measured one after the other
 
-    async def measure(self, in_flight: int, what: str) -> Level:
+    async def measure(self, in_flight: int, what: str, number: int | None = None) -> Level:
         self.sheet.bench.step(f"concurrency sweep, {what}: {in_flight} in flight")
         level, _, contended = await self.sheet.bench.quiet(
             lambda: hold(self.peer, self.main.order, in_flight, self.span_s)
         )
-        level = replace(level, contended=contended)
+        level = replace(level, contended=contended, round=number)
         self.levels.setdefault(in_flight, []).append(level)
         return level
 
@@ -72,31 +73,30 @@ class Sweep:
         """Repeats these levels, back and forth, so that a drift of the machine favours none."""
         ordered = sorted(set(which))
         for turn in range(times):
+            self.rounds += 1
             for in_flight in ordered if turn % 2 else ordered[::-1]:
                 if not self.peer.gone() and len(self.levels.get(in_flight, ())) <= times:
-                    await self.measure(in_flight, f"round {turn + 1} of {times}")
+                    await self.measure(in_flight, f"round {turn + 1} of {times}", self.rounds)
 
-    async def until_alike(self, repeats: int) -> None:
-        """More of each level that was repeated, while its repeats differ too much to see a curve."""
-        while repeats < MOST_REPEATS and not self.peer.gone() and self._differ():
-            repeats += MORE_REPEATS
-            await self.again([n for n, levels in self.levels.items() if len(levels) > 1], repeats)
+    async def closer(self, repeats: int, cap: int) -> None:
+        """Until the curve is fine: a level above all where it still grows, one between where there is a gap, or more
+        repeats of each where they differ too much.
+        """
+        refined = 0
+        while not self.peer.gone() and (curve := self._curve()) is not None and not curve.is_fine:
+            grows = curve.high is None and curve.low > 0
+            level = 2 * max(self.levels) if grows else round((curve.low + (curve.high or 0)) / 2)
+            if 0 < level <= cap and level not in self.levels and refined < REFINEMENTS:
+                refined += 1
+                await self.again([level], repeats + 1)
+            elif not grows and repeats < MOST_REPEATS:
+                repeats += MORE_REPEATS
+                await self.again([n for n, levels in self.levels.items() if len(levels) > 1], repeats)
+            else:
+                break
 
-    def _differ(self) -> bool:
-        curve = next(iter(knee_of(self.repeated(), ()).readings), None)
-        return curve is not None and curve.best is None and not curve.low
-
-    def closer(self, cap: int) -> set[int]:
-        """The level that would tell more: above all where throughput still grows, between where the curve is coarse."""
-        curve = next(iter(knee_of(self.repeated(), ()).readings), None)
-        if curve is None:
-            return set()
-        if curve.high is None:
-            more = {2 * max(self.levels)} if curve.low else set()
-        else:
-            is_fine = curve.high <= max(FINE * curve.low, curve.low + 1)
-            more = set() if is_fine else {round((curve.low + curve.high) / 2)}
-        return {level for level in more - self.levels.keys() if level <= cap}
+    def _curve(self) -> Reading | None:
+        return next(iter(knee_of(self.repeated(), ()).readings), None)
 
     def repeated(self) -> list[Repeated]:
         """Those that were measured more than once; of the first, upwards, only where nothing else is there."""
@@ -181,11 +181,7 @@ async def _around(found: Sweep, repeats: int, cap: int) -> list[Burst]:
     near = {round(factor * center) for factor in AROUND for center in (by_latency, by_curve)}
     wanted = {n for n in near | {1, 2, 3} if 1 <= n <= max(tried, min(cap, 2 * by_curve + 2))}
     await found.again(_few(wanted | {tried}, 16), repeats)
-    await found.until_alike(repeats)
-    for _ in range(REFINEMENTS):
-        if not (closer := found.closer(cap)):
-            break
-        await found.again(closer, repeats + 1)
+    await found.closer(repeats, cap)
     by_latency, by_curve = found.guess()
     count = min(MOST_BURST, max(LEAST_BURST, round(WAVES * max(by_latency, by_curve))))
     bursts = []

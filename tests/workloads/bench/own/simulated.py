@@ -15,7 +15,8 @@ from mcp_probe.workloads.bench.own.knee import Burst, Knee, Level, Repeated, kne
 class Host:
     """``places``: calls handled at once, ``None`` for any number. Each takes ``wait_ms``, and ``work_ms`` of one CPU.
 
-    ``jitter`` lengthens a call by up to that share, at random; ``drift`` changes the speed from one repeat to the next.
+    ``jitter`` lengthens a call by up to that share, at random; ``drift`` changes the speed from one repeat to the next,
+    ``weather`` that of a whole round of repeats, in which each level has its turn.
     """
 
     places: int | None
@@ -23,10 +24,13 @@ class Host:
     work_ms: float = 0.2
     jitter: float = 0.0
     drift: float = 0.0
+    weather: float = 0.0
 
-    def run(self, chance: Random, in_flight: int, until_ms: float, *, refill: bool) -> list[tuple[float, float]]:
+    def run(
+        self, chance: Random, in_flight: int, until_ms: float, *, refill: bool, slow: float = 1.0
+    ) -> list[tuple[float, float]]:
         """(sent, answered) of each call; ``refill``: the next is sent when one is answered, until ``until_ms``."""
-        slow = 1 + self.drift * chance.uniform(-1, 1)
+        slow *= 1 + self.drift * chance.uniform(-1, 1)
         free_at = [0.0] * (self.places if self.places is not None else in_flight)
         cpu_free = 0.0
         events: list[tuple[float, int, str, float]] = []
@@ -63,13 +67,14 @@ class Host:
                 places += 1
         return done
 
-    def level(self, chance: Random, in_flight: int, span_ms: float) -> Level:
-        done = self.run(chance, in_flight, span_ms, refill=True)
+    def level(self, chance: Random, in_flight: int, span_ms: float, number: int, slow: float) -> Level:
+        done = self.run(chance, in_flight, span_ms, refill=True, slow=slow)
         return Level(
             in_flight,
             max(end for _, end in done) / 1e3,
             tuple(end - sent for sent, end in done),
             tuple(end for _, end in done if end <= span_ms),
+            round=number,
         )
 
     def burst(self, chance: Random, count: int) -> Burst:
@@ -80,7 +85,11 @@ def told(host: Host, seed: int, levels: Sequence[int], *, contended: bool = Fals
     """What is said of this server."""
     chance = Random(seed)
     span_ms = max(500.0, 6 * host.wait_ms)
-    measured = [Repeated(n, tuple(host.level(chance, n, span_ms) for _ in range(repeats))) for n in levels]
+    weather = [1 + host.weather * chance.uniform(-1, 1) for _ in range(repeats)]
+    measured = [
+        Repeated(n, tuple(host.level(chance, n, span_ms, number, slow) for number, slow in enumerate(weather)))
+        for n in levels
+    ]
     about = host.places or 40
     bursts = [host.burst(chance, max(5, round(2.5 * about))) for _ in range(5)]
     return knee_of(disturbed(measured), bursts) if contended else knee_of(measured, bursts)

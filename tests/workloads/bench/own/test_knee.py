@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mcp_probe.workloads.bench.own.knee import Burst, Level, Repeated, knee_of
+from mcp_probe.workloads.bench.own.knee import Burst, Level, Repeated, at_usual_speed, knee_of
 from tests.workloads.bench.own.simulated import Host, disturbed, levels_around, told
 
 
@@ -54,6 +54,30 @@ def test_noise_may_take_the_answer_and_never_moves_it(places: int, jitter: float
         found = told(host, seed, levels_around(places), contended=drift > 0.2)
         assert found.recommended is None or abs(found.recommended - places) <= 0.15 * places, found
         assert (found.recommended is None) == bool(found.why)
+
+
+@pytest.mark.parametrize("places", [1, 2, 8, 13])
+def test_a_machine_that_is_now_quicker_and_now_slower_hides_no_knee(places: int) -> None:
+    """By up to 40 % from round to round: a round's levels are compared with each other."""
+    host = Host(places, wait_ms=20, jitter=0.3, drift=0.15, weather=0.4)
+    for seed in range(3):
+        found = told(host, seed, levels_around(places), repeats=12)
+        assert found.recommended is not None and abs(found.recommended - places) <= 0.15 * places, found
+
+
+def test_a_level_that_something_happened_to_leaves_the_others_of_its_round_alone() -> None:
+    usual = Level(4, 1.0, (100.0,) * 40)
+    levels = [Repeated(n, tuple(replace(usual, in_flight=n, round=number) for number in range(4))) for n in range(1, 7)]
+    struck = replace(levels[2].levels[1], times_ms=(100.0,) * 10)
+    levels[2] = replace(levels[2], levels=(levels[2].levels[0], struck, *levels[2].levels[2:]))
+    assert {level.speed for each in at_usual_speed(levels) for level in each.levels} == {1.0}
+
+
+def test_one_lucky_measurement_of_a_level_is_no_plateau() -> None:
+    """136/s, once, where twelve repeats of each other level gave 100: their curve is seen."""
+    levels = [*of_width(1, (1, 2, 3, 8)), level(4, 13.6)]
+    found = knee_of(levels, waves(1))
+    assert found.recommended == 1, found.advice
 
 
 def test_32_is_not_recommended_for_8_because_one_level_was_lucky() -> None:

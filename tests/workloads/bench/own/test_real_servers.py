@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -9,15 +10,16 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from itertools import count
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import anyio
 import pytest
 from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.ports import free_port
 from tools.field.servers import clickhouse
@@ -27,7 +29,7 @@ GIT = ENVS / "field-git-mcp1" / "bin" / "mcp-server-git"
 TIME = ENVS / "field-time" / "bin" / "mcp-server-time"
 CLICKHOUSE = ENVS / "field-clickhouse" / "bin" / "mcp-clickhouse"
 DUCK = ENVS / "field-motherduck" / "bin" / "mcp-server-motherduck"
-SPAN_S = 1.5
+SPAN_S, ROUNDS = 1.0, 8
 PATIENCE_S = 600
 
 
@@ -56,48 +58,105 @@ def number_in(outcome: dict[str, Any]) -> int | None:
     return int(found[1]) if found else None
 
 
+class Asked:
+    """What the sweep called: a JSON-RPC method and its parameters."""
+
+    def __init__(self, outcome: dict[str, Any]) -> None:
+        (table,) = {row["table"] for row in outcome["rows"] if row["table"].startswith("concurrency sweep of ")}
+        operation = table.removeprefix("concurrency sweep of ")
+        tools = {row["label"]: row["note"] for row in outcome["rows"] if row["table"] == "tools"}
+        self.method, self.params = "tools/list", {}
+        if operation.startswith("tool "):
+            name = operation.removeprefix("tool ")
+            call = shlex.split(tools[name].partition("To call it: ")[2].strip("`"))[-1]
+            self.method, self.params = "tools/call", {"name": name, "arguments": json.loads(call.partition("=")[2])}
+
+
+Window = Callable[[int], Awaitable[float]]
+"""Keeps so many calls in flight for a while; calls a second."""
+
+
 @asynccontextmanager
-async def connected(server: Sequence[str] | str) -> AsyncIterator[Client]:
-    transport: Any = server
-    if not isinstance(server, str):
-        parameters = StdioServerParameters(command=server[0], args=list(server[1:]), env=dict(os.environ))
-        transport = stdio_client(parameters)
-    async with Client(transport, read_timeout_seconds=60, cache=None) as client:
-        await client.list_tools()
-        yield client
+async def over_pipes(command: Sequence[str], asked: Asked) -> AsyncIterator[Window]:
+    """A client that does next to nothing between an answer and the next call: as many are in flight as it says."""
+    pipe = asyncio.subprocess.PIPE
+    server = await asyncio.create_subprocess_exec(
+        *command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, limit=1 << 24
+    )
+    assert server.stdin is not None and server.stdout is not None
+    numbers = count()
+
+    def send(method: str, params: Mapping[str, Any], **id: int) -> None:
+        assert server.stdin is not None
+        server.stdin.write(json.dumps({"jsonrpc": "2.0", "method": method, "params": params, **id}).encode() + b"\n")
+
+    async def answer() -> None:
+        assert server.stdout is not None
+        while b'"id"' not in (line := await server.stdout.readline()):
+            assert line, "the server has ended"
+        assert b'"error"' not in line, line
+
+    async def window(in_flight: int) -> float:
+        began = time.monotonic()
+        for _ in range(in_flight):
+            send(asked.method, asked.params, id=next(numbers))
+        answered = 0
+        while (now := time.monotonic()) - began < SPAN_S:
+            await answer()
+            answered += 1
+            send(asked.method, asked.params, id=next(numbers))
+        for _ in range(in_flight):
+            await answer()
+        return answered / (now - began)
+
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "sweep", "version": "1"}}
+    send("initialize", about, id=next(numbers))
+    await answer()
+    send("notifications/initialized", {})
+    try:
+        yield window
+    finally:
+        server.stdin.close()
+        server.kill()
+        await server.wait()
 
 
-async def rates(server: Sequence[str] | str, outcome: dict[str, Any], levels: Sequence[int]) -> dict[int, float]:
-    """Calls a second at each number in flight, by the SDK's own client; the best of two turns."""
-    (table,) = {row["table"] for row in outcome["rows"] if row["table"].startswith("concurrency sweep of ")}
-    operation = table.removeprefix("concurrency sweep of ")
-    tools = {row["label"]: row["note"] for row in outcome["rows"] if row["table"] == "tools"}
+@asynccontextmanager
+async def over_http(url: str, asked: Asked) -> AsyncIterator[Window]:
+    """The SDK's own client."""
+    async with Client(url, read_timeout_seconds=60, cache=None) as client:
 
-    async def once(client: Client) -> None:
-        if not operation.startswith("tool "):
-            await client.list_tools()
-            return
-        name = operation.removeprefix("tool ")
-        call = shlex.split(tools[name].partition("To call it: ")[2].strip("`"))[-1]
-        await client.call_tool(name, json.loads(call.partition("=")[2]))
+        async def window(in_flight: int) -> float:
+            answered, began = 0, time.monotonic()
 
-    found: dict[int, float] = {}
-    async with connected(server) as client:
-        for level in (*levels, *levels):
-            answered, end = 0, time.monotonic() + SPAN_S
-
-            async def worker(end: float = end) -> None:
+            async def worker() -> None:
                 nonlocal answered
-                while time.monotonic() < end:
-                    await once(client)
+                while time.monotonic() - began < SPAN_S:
+                    if asked.method == "tools/list":
+                        await client.list_tools()
+                    else:
+                        await client.call_tool(asked.params["name"], asked.params["arguments"])
                     answered += 1
 
-            began = time.monotonic()
             async with anyio.create_task_group() as group:
-                for _ in range(level):
+                for _ in range(in_flight):
                     group.start_soon(worker)
-            found[level] = max(found.get(level, 0.0), answered / (time.monotonic() - began))
-    return found
+            return answered / (time.monotonic() - began)
+
+        await client.list_tools()
+        yield window
+
+
+async def shares(server: Sequence[str] | str, outcome: dict[str, Any], levels: Sequence[int]) -> dict[int, float]:
+    """Calls a second at each number in flight, as a share of their mean in the same round: the median of the rounds."""
+    asked = Asked(outcome)
+    opened = over_http(server, asked) if isinstance(server, str) else over_pipes(server, asked)
+    rounds = []
+    async with opened as window:
+        for number in range(ROUNDS):
+            rates = {level: await window(level) for level in (levels if number % 2 else levels[::-1])}
+            rounds.append({level: rate / fmean(rates.values()) for level, rate in rates.items()})
+    return {level: median(each[level] for each in rounds) for level in levels}
 
 
 def confirm(server: Sequence[str] | str, outcome: dict[str, Any]) -> None:
@@ -105,7 +164,8 @@ def confirm(server: Sequence[str] | str, outcome: dict[str, Any]) -> None:
     number = number_in(outcome)
     if number is None:
         return
-    found = anyio.run(rates, server, outcome, [max(1, number // 2), number, 2 * number, 4 * number])
+    levels = sorted({max(1, number // 2), number, 2 * number, 4 * number})
+    found = anyio.run(shares, server, outcome, levels)
     assert found[number] >= 0.8 * max(found.values()), (outcome["advice"], found)
     assert number < 4 or found[number // 2] < 0.8 * found[number], (outcome["advice"], found)
 

@@ -49,7 +49,7 @@ class Noisy(Sweep):
 
     noise = 0.0
 
-    async def measure(self, in_flight: int, what: str) -> Level:
+    async def measure(self, in_flight: int, what: str, number: int | None = None) -> Level:
         rate = 10 * min(in_flight, 8) * (1 - self.noise * Random(f"{in_flight} {what}").random())
         found = Level(in_flight, 1.0, (1e3 * in_flight / rate,) * round(rate))
         self.levels.setdefault(in_flight, []).append(found)
@@ -73,7 +73,7 @@ def test_levels_are_repeated_until_they_tell_a_curve_or_no_more_would_help(
     async def measured() -> None:
         await found.up(64)
         await found.again((1, 2, 4, 6, 8, 10, 16), 4)
-        await found.until_alike(4)
+        await found.closer(4, 64)
 
     anyio.run(measured)
     assert {fewest <= len(each.levels) <= most for each in found.repeated() if len(each.levels) > 1} == {True}
