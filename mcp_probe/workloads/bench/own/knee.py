@@ -242,14 +242,11 @@ def at_usual_speed(levels: Sequence[Repeated]) -> list[Repeated]:
         for level in each.levels if each.in_flight in usual else ():
             if level.round is not None:
                 ratios.setdefault(level.round, []).append(level.per_s / usual[each.in_flight])
-    speeds = {number: median(found) for number, found in ratios.items() if len(found) >= LEAST_OF_A_ROUND}
+    speeds: dict[int | None, float] = {
+        number: median(found) for number, found in ratios.items() if len(found) >= LEAST_OF_A_ROUND
+    }
     return [
-        replace(
-            each,
-            levels=tuple(replace(level, speed=speeds.get(level.round or 0, 1.0)) for level in each.levels)
-            if each.in_flight in usual
-            else each.levels,
-        )
+        replace(each, levels=tuple(replace(level, speed=speeds.get(level.round, 1.0)) for level in each.levels))
         for each in levels
     ]
 

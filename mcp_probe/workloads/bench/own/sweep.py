@@ -6,6 +6,7 @@ that run was as quick.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -28,7 +29,7 @@ LEAST_BURST, MOST_BURST = 10, 400
 REFINEMENTS = 3
 
 MOST_REPEATS, MORE_REPEATS = 16, 2
-"""Of a level: where the repeats differ too much to see a knee, each level gets two more, up to so many."""
+"""Of a level: where the repeats differ too much to see a knee, each gets two more, up to so many if time allows."""
 
 AS_QUICK = 0.75
 """Of a level's throughput: if it was lower under the probe, what the probe saw there is of another server."""
@@ -78,9 +79,9 @@ class Sweep:
                 if not self.peer.gone() and len(self.levels.get(in_flight, ())) <= times:
                     await self.measure(in_flight, f"round {turn + 1} of {times}", self.rounds)
 
-    async def closer(self, repeats: int, cap: int) -> None:
+    async def closer(self, repeats: int, cap: int, until: float) -> None:
         """Until the curve is fine: a level above all where it still grows, one between where there is a gap, or more
-        repeats of each where they differ too much.
+        repeats of each where they differ too much; of these none that would end after ``until``.
         """
         refined = 0
         while not self.peer.gone() and (curve := self._curve()) is not None and not curve.is_fine:
@@ -89,11 +90,13 @@ class Sweep:
             if 0 < level <= cap and level not in self.levels and refined < REFINEMENTS:
                 refined += 1
                 await self.again([level], repeats + 1)
-            elif not grows and repeats < MOST_REPEATS:
-                repeats += MORE_REPEATS
-                await self.again([n for n, levels in self.levels.items() if len(levels) > 1], repeats)
-            else:
+                continue
+            known = [n for n, levels in self.levels.items() if len(levels) > 1]
+            ends = time.monotonic() + MORE_REPEATS * len(known) * self.span_s
+            if grows or repeats >= MOST_REPEATS or ends > until:
                 break
+            repeats += MORE_REPEATS
+            await self.again(known, repeats)
 
     def _curve(self) -> Reading | None:
         return next(iter(knee_of(self.repeated(), ()).readings), None)
@@ -143,9 +146,10 @@ async def sweep(sheet: Sheet, peer: Peer) -> Sweep | None:
     alone_s = sheet.alone[main.label].median / 1e3
     repeats = sheet.bench.size(quick=4, full=6)
     span_s = max(sheet.bench.size(quick=0.5, full=2.0), 6 * alone_s)
-    if 20 * repeats * span_s > sheet.bench.size(quick=120.0, full=1500.0):
+    may_take_s = sheet.bench.size(quick=120.0, full=1500.0)
+    if 20 * repeats * span_s > may_take_s:
         repeats = 2
-    if 20 * repeats * span_s > sheet.bench.size(quick=240.0, full=3000.0):
+    if 20 * repeats * span_s > 2 * may_take_s:
         sheet.note(
             f"No sweep: {main.label} takes {alone_s:.1f} s, so it would take {20 * repeats * span_s / 60:.0f} minutes. "
             "Name a quicker tool with --call, or leave out --quick."
@@ -156,7 +160,7 @@ async def sweep(sheet: Sheet, peer: Peer) -> Sweep | None:
     await found.up(cap)
     bursts: list[Burst] = []
     if len(found.levels) > 1 and found.levels[1][0].answered:
-        bursts = await _around(found, repeats, cap)
+        bursts = await _around(found, repeats, cap, time.monotonic() + may_take_s)
     if not found.levels:
         return None
     _publish(sheet, main, found, bursts)
@@ -174,14 +178,14 @@ async def under_the_probe(swept: Sweep, peer: Peer) -> None:
         swept.probed[in_flight] = level.per_s
 
 
-async def _around(found: Sweep, repeats: int, cap: int) -> list[Burst]:
+async def _around(found: Sweep, repeats: int, cap: int, until: float) -> list[Burst]:
     """Repeats the levels that matter, looks closer where the curve is coarse, and sends bursts."""
     by_latency, by_curve = found.guess()
     tried = max(found.levels)
     near = {round(factor * center) for factor in AROUND for center in (by_latency, by_curve)}
     wanted = {n for n in near | {1, 2, 3} if 1 <= n <= max(tried, min(cap, 2 * by_curve + 2))}
     await found.again(_few(wanted | {tried}, 16), repeats)
-    await found.closer(repeats, cap)
+    await found.closer(repeats, cap, until)
     by_latency, by_curve = found.guess()
     count = min(MOST_BURST, max(LEAST_BURST, round(WAVES * max(by_latency, by_curve))))
     bursts = []

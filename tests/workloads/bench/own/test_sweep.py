@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 from typing import Any, cast
 
@@ -73,7 +74,7 @@ def test_levels_are_repeated_until_they_tell_a_curve_or_no_more_would_help(
     async def measured() -> None:
         await found.up(64)
         await found.again((1, 2, 4, 6, 8, 10, 16), 4)
-        await found.closer(4, 64)
+        await found.closer(4, 64, until=math.inf)
 
     anyio.run(measured)
     assert {fewest <= len(each.levels) <= most for each in found.repeated() if len(each.levels) > 1} == {True}
