@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import random
 import socket
-import tempfile
-from pathlib import Path
-from typing import IO
 
-_held: list[IO[str]] = []
+_claims: list[socket.socket] = []
 _CHOICE = random.SystemRandom()  # not the seeded one: runs of this suite may stand side by side
 
 
@@ -21,18 +17,14 @@ def free_port() -> int:
     """
     for _ in range(1000):
         port = _CHOICE.randrange(20_000, 32_000)
-        lock = (Path(tempfile.gettempdir()) / f"mcp-probe-tests-port-{port}").open("a")
+        claim = socket.socket(type=socket.SOCK_DGRAM)  # on its namesake of UDP, which no server here listens on
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # of this process, too: the file is opened anew
-            lock.close()
-            continue
-        with socket.socket() as probe:
-            try:
+            claim.bind(("127.0.0.1", port))
+            with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
-            except OSError:
-                lock.close()
-                continue
-        _held.append(lock)
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
         return port
     raise AssertionError("no port is free")

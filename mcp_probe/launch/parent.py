@@ -98,7 +98,7 @@ def run_command(
         exit_code = process.returncode = await_command(
             process.pid, source, on_overdue=lambda: report(None), has_all=channel.has_all
         )
-        channel.finish()
+        channel.finish(_DRAIN_S)
         return report(exit_code)
 
 
@@ -244,7 +244,7 @@ class ReceiverThread:
         """As :meth:`Receiver.has_all`; never waits for it to be loaded."""
         return self._receiver is not None and self._receiver.has_all()
 
-    def finish(self, seconds: float = _DRAIN_S) -> None:
+    def finish(self, seconds: float) -> None:
         """Take what has been sent by now, for at most ``seconds``; then stop."""
         self._loaded.wait()
         if self._receiver is not None:

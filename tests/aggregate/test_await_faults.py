@@ -15,7 +15,8 @@ import pytest
 from tests.adapters.raw_clients import StdioClient
 from tests.adapters.test_http_arrival import tls_contexts
 from tests.adapters.waits.backend import serving
-from tests.aggregate.live_faults import findings, line_in
+from tests.aggregate.live_faults import findings, is_right, line_in
+from tests.rounds import until_right
 
 SERVER = Path(__file__).with_name("await_faults_server.py")
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,23 +40,16 @@ FAULTS = [
 ]  # fmt: skip
 
 
-RUNS = 3
-"""A process that gets no CPU for a fifth of a second is a slow backend: such a run is made again."""
-
-
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for _ in range(RUNS):
-        found = serve(tmp_path_factory.mktemp("faults"))
-        if all(is_right(found, *fault) for fault in FAULTS) and "growing_near" not in findings(found, "slow-backend"):
-            break
-    return found
+    """A process that gets no CPU for a fifth of a second is a slow backend: such a run is made again."""
+    return until_right(lambda: serve(tmp_path_factory.mktemp("faults")), all_are_right)
 
 
-def is_right(summary: dict[str, Any], code: str, name: str) -> bool:
-    found = findings(summary, code).keys()
-    return f"{name}_fault" in found and not {f"{name}_mended", f"{name}_near"} & found
+def all_are_right(summary: dict[str, Any]) -> bool:
+    if "growing_near" in findings(summary, "slow-backend"):
+        return False
+    return all(is_right(summary, code, name) for code, name in FAULTS)
 
 
 def serve(folder: Path) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests.adapters.raw_clients import LIMIT_S, StdioClient
-from tests.aggregate.live_faults import findings, line_in
+from tests.aggregate.live_faults import findings, is_right, line_in
+from tests.rounds import until_right
 
 SERVER = Path(__file__).with_name("work_faults_server.py")
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,23 +38,13 @@ FAULTS = [
 ]
 
 
-RUNS = 3
-"""A machine that is short of CPU makes warm calls slow and samples rare: such a run is made again."""
-
-
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for _ in range(RUNS):
-        found = serve(tmp_path_factory.mktemp("work"))
-        if all(is_right(found, code, name) for code, name in FAULTS):
-            break
-    return found
-
-
-def is_right(summary: dict[str, Any], code: str, name: str) -> bool:
-    found = findings(summary, code).keys()
-    return f"{name}_fault" in found and not {f"{name}_mended", f"{name}_near"} & found
+    """A machine that is short of CPU makes warm calls slow and samples rare: such a run is made again."""
+    return until_right(
+        lambda: serve(tmp_path_factory.mktemp("work")),
+        lambda found: all(is_right(found, code, name) for code, name in FAULTS),
+    )
 
 
 def serve(folder: Path) -> dict[str, Any]:
@@ -83,12 +74,10 @@ def serve(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def backlogs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for _ in range(RUNS):
-        found = serve_backlogs(tmp_path_factory)
-        if [name for name, one in found.items() if findings(one, "dispatch-backlog")] == ["fault"]:
-            break
-    return found
+    return until_right(
+        lambda: serve_backlogs(tmp_path_factory),
+        lambda found: [name for name, one in found.items() if findings(one, "dispatch-backlog")] == ["fault"],
+    )
 
 
 def serve_backlogs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:

@@ -33,6 +33,7 @@ from mcp_probe.record.raw import RawRequest
 from mcp_probe.session import Probe
 from tests.kept import Kept, keep
 from tests.loops import LOOPS
+from tests.rounds import until_right
 from tests.running import Backend, kind_of, run_on
 from tests.turns import MS, Turn, held_for, held_in
 
@@ -465,12 +466,11 @@ async def for_an_event() -> None:
 
 def looked_at(backend: Backend, scenario: Callable[[Scene], Awaitable[None]], *names: str) -> Scene:
     """Looks are samples: where a busy host let nobody look at one of these calls, they are made again."""
-    scene = play(backend, scenario)
-    for _ in range(4):
-        if all(scene.record(name).awaits for name in names):
-            break
-        scene = play(backend, scenario)
-    return scene
+    return until_right(
+        lambda: play(backend, scenario),
+        lambda scene: all(scene.record(name).awaits for name in names),
+        tries=5,
+    )
 
 
 LOOKED_AT: dict[str, tuple[Callable[[], Awaitable[None]], str, str]] = {

@@ -74,10 +74,8 @@ def run(folder: Path, source: str, **env: str) -> Any:
     script = folder / "program.py"
     script.write_text(_PROGRAM + source, "utf-8")
     command = [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", str(script)]
-    patient = {} if "MCP_PROBE_OTLP_EXIT_MS" in env else {"MCP_PROBE_OTLP_EXIT_MS": "60000"}
-    ended = subprocess.run(
-        command, capture_output=True, text=True, env=environment(**patient, **env), timeout=120, cwd=folder
-    )
+    given = environment(**{"MCP_PROBE_OTLP_EXIT_MS": "60000", **env})
+    ended = subprocess.run(command, capture_output=True, text=True, env=given, timeout=120, cwd=folder)
     assert ended.returncode == 0, ended.stderr
     assert "Traceback" not in ended.stderr and "Exception ignored" not in ended.stderr, ended.stderr
     return json.loads(ended.stdout.splitlines()[-1])

@@ -58,7 +58,7 @@ def program(folder: Path, source: str, *, python: str = sys.executable) -> list[
 
 
 UNHURRIED = (
-    "import sys; from mcp_probe.launch import parent; parent.ReceiverThread.finish.__defaults__ = (20.0,); "
+    "import sys; from mcp_probe.launch import parent; parent._DRAIN_S = 20.0; "
     "from mcp_probe.cli import main; sys.exit(main())"
 )
 """`mcp-probe` that waits for what the command has sent before its end for as long as a busy machine needs."""

@@ -50,7 +50,7 @@ class StdioPeer(asyncio.SubprocessProtocol):
         self._process: asyncio.SubprocessTransport | None = None
         self.ended = asyncio.get_running_loop().create_future()
         self._gone = ""
-        self._exited, self._read_all = "", False
+        self._exited = ""
         self._stderr: IO[bytes] | None = None
 
     # --- asyncio's side ---
@@ -77,14 +77,13 @@ class StdioPeer(asyncio.SubprocessProtocol):
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 1:
-            self._read_all = True
             self._lost(self._exited or "the server closed its stdout")
 
     def process_exited(self) -> None:
         code = None if self._process is None else self._process.get_returncode()
         is_signal = (code or 0) < 0
         self._exited = f"signal {-(code or 0)} ended it" if is_signal else f"the server ended with exit code {code}"
-        if self._read_all:
+        if self._gone:  # its stdout has been read to the end
             self._lost(self._exited)
         else:
             asyncio.get_running_loop().call_later(LAST_ANSWERS_S, self._lost, self._exited)
