@@ -11,6 +11,8 @@ import time
 
 now_ns = time.monotonic_ns
 
+_PAIRS = 3
+
 
 def resolution_ns() -> int:
     """Resolution of :func:`now_ns` as the platform states it, at least 1."""
@@ -18,8 +20,17 @@ def resolution_ns() -> int:
 
 
 def wall_anchor() -> tuple[float, int]:
-    """(seconds since the epoch, :func:`now_ns`) read together; error below a few microseconds."""
+    """(seconds since the epoch, :func:`now_ns`) read together; error below a few microseconds.
+
+    A thread may be stopped between two readings, so the closest of a few pairs counts.
+    """
+    _, unix, at_ns = min(_pair() for _ in range(_PAIRS))
+    return unix, at_ns
+
+
+def _pair() -> tuple[int, float, int]:
+    """(ns within which both were read, seconds since the epoch, :func:`now_ns`)."""
     before = now_ns()
     unix = time.time()
     after = now_ns()
-    return unix, (before + after) // 2
+    return after - before, unix, (before + after) // 2

@@ -141,7 +141,7 @@ class LiveChannel:
             for viewer in self._viewers:
                 write = selectors.EVENT_WRITE if viewer.pending else 0
                 selector.register(viewer.connection, selectors.EVENT_READ | write, viewer)
-            wants = any(viewer.watches and not viewer.pending for viewer in self._viewers)
+            wants = any(viewer.is_ready for viewer in self._viewers)
             ready = selector.select(max(0.0, due - time.monotonic()) if wants else None)
             if identity_of(listener.fileno()) != self._parts[0][1]:
                 return  # a daemon has closed all descriptors
@@ -155,7 +155,7 @@ class LiveChannel:
                 due, self._asked = min(due, last + SOONEST_S), False
             if not self.watched:
                 due, took_s = 0.0, None
-            elif time.monotonic() >= due:
+            elif time.monotonic() >= due and any(viewer.is_ready for viewer in self._viewers):
                 took_s = self._push(every_s, took_s)
                 every_s = every_after(took_s)
                 last = time.monotonic()
@@ -270,6 +270,11 @@ class _Viewer:
         self.pending = b""
         self.dropped = 0
         self._heard = b""
+
+    @property
+    def is_ready(self) -> bool:
+        """It watches, and has taken what it was sent."""
+        return self.watches and not self.pending
 
     def say(self, key: str, content: Any) -> None:
         """One more line for it."""

@@ -116,12 +116,13 @@ class HttpBackend:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 if self.headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
-                if backend.status != 200:
+                status = backend.status  # once: whoever waits for what is kept may change it before the answer
+                if status != 200:
                     backend.kept.refuse(self.path)
                 else:
                     kind = ExportTraceServiceRequest if self.path.endswith("traces") else ExportMetricsServiceRequest
                     backend.kept.add(kind.FromString(body))
-                self.send_response(backend.status)
+                self.send_response(status)
                 said = backend.body.get(self.path.rpartition("/")[2], b"")
                 self.send_header("content-length", str(len(said)))
                 self.end_headers()

@@ -152,26 +152,32 @@ GATE = anyio.Lock()
 def test_the_end_of_a_span_finds_the_name_of_a_lock_and_searches_for_none_on_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A search takes milliseconds. The holder lets go once somebody has begun it."""
+    """A search takes milliseconds. The holder lets go once somebody has found its lock."""
     spans = Spans()
     make_global(spans, monkeypatch)
     server, taken = MCPServer("guarded", log_level="CRITICAL"), anyio.Event()
     searched_on: list[int] = []
-    search = awaits.variable_of
+    named_ones: list[awaits.Awaited] = []
+    variable_of, search = awaits.variable_of, awaits.Awaited.search
 
     def searching(*args: Any) -> str | None:
-        found = search(*args)
         searched_on.append(threading.get_ident())
-        return found
+        return variable_of(*args)
+
+    def search_to_its_end(one: awaits.Awaited) -> None:
+        search(one)
+        if one.thing is not None and one.thing() is GATE:
+            named_ones.append(one)
 
     monkeypatch.setattr(awaits, "variable_of", searching)
+    monkeypatch.setattr(awaits.Awaited, "search", search_to_its_end)
 
     @server.tool()
     async def append_note() -> str:
         async with GATE:
             taken.set()
             with anyio.move_on_after(20):
-                while not searched_on:
+                while not named_ones:
                     await anyio.sleep(0.001)
         return "appended"
 

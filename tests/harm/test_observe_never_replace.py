@@ -57,8 +57,8 @@ TURNS = {
     "selectors:EpollSelector.select",
     "selectors:_BaseSelectorImpl._key_from_fd",
 }
-"""Entered once a turn of the loop, or for each file that is ready. With a client in another process the machine decides
-how many turns there are."""
+"""Entered once a turn of the loop, or for each file that is ready. How many turns there are the machine decides: how
+many results of threads, or messages of another process, are there at once."""
 TURNS_SHARE = 0.1
 
 HELD = ("Lock", "Semaphore", "CapacityLimiter")
@@ -142,7 +142,7 @@ def differing(expected: Sequence[Any], found: Sequence[Any]) -> dict[str, tuple[
     for part in ("session", "from_outside"):
         for name in sorted({name for run in [*expected, *found] for name in run["entered"][part]} - ASKED):
             both = entered(expected, part, name), entered(found, part, name)
-            if not overlap(*both, TURNS_SHARE if part == "from_outside" and name in TURNS else 0):
+            if not overlap(*both, TURNS_SHARE if name in TURNS else 0):
                 different[f"{part} {name}"] = both
     return different
 

@@ -158,7 +158,9 @@ def check_threads(client: RawClient, connection: Connection, transport: str) -> 
         is_settled &= at == {line_of("# in a thread", SERVER)}  # a thread has begun before it is at that line
         return is_settled and len(running) == THREADS and len(rows) >= all_in
 
-    seen = until(connection, has_come)
+    come = until(connection, has_come)
+    # A snapshot reads the pools before the requests: in a later one nothing has moved between these.
+    seen = until(connection, lambda now: now.at_unix > come.at_unix and has_come(now))
     waiting = [request for request in seen.requests if request.state == "executor_wait"]
     assert len(waiting) == CALLS - THREADS if transport == "http" else waiting
     for request in waiting:

@@ -198,10 +198,10 @@ def test_an_answer_that_is_read_late_came_when_it_was_in_the_socket(connected: A
         after = time.monotonic()
         time.sleep(0.05)
         data, at = connection.receive()
-        assert data == b"x" and at >= before - 0.001
-        if at <= after + 0.001:
+        assert data == b"x"
+        if before - 0.001 <= at <= after + 0.001:  # reading two clocks may be interrupted
             return
-    raise AssertionError("it is as late as the read")
+    raise AssertionError("it never came when it was sent")
 
 
 def test_a_request_that_nobody_sent_is_a_fault() -> None:

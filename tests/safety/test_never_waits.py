@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -68,6 +69,7 @@ def waits_of_ours() -> Iterator[list[str]]:
             if where is not None:
                 found.append(f"{name} in {where}")
 
+    gc.collect()  # what earlier tests left is not finalized inside a function of ours
     sys.setprofile(look)
     try:
         yield found

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -112,9 +113,14 @@ def _listening(port: int) -> Iterator[str]:
 
 def _holds(pid: int, sockets: Collection[str]) -> bool:
     try:
-        return any(os.readlink(each) in sockets for each in list((_PROC / str(pid) / "fd").iterdir()))
+        files = list((_PROC / str(pid) / "fd").iterdir())
     except OSError:
-        return False  # it ended meanwhile, closed the file, or is not ours to look into
+        return False  # it ended meanwhile, or is not ours to look into
+    for file in files:
+        with suppress(OSError):  # closed meanwhile
+            if os.readlink(file) in sockets:
+                return True
+    return False
 
 
 class ForeignLoad:

@@ -57,7 +57,13 @@ def run(request: pytest.FixtureRequest, a_collector: Collector) -> Iterator[Run]
     def spans() -> list[Span]:
         return [span for span in a_collector.spans() if span.resource["service.name"] == service]
 
-    if not eventually(lambda: any(span.name == "write" for span in spans()) and _points(a_collector, service)):
+    def is_complete() -> bool:
+        counts: Counter[str] = Counter()
+        for point in last_points(_points(a_collector, service), "mcp.server.operation.duration"):
+            counts[str(point.attributes.get("gen_ai.tool.name"))] += int(point.data["count"])
+        return claims.are_complete(spans(), CALLS) and all(counts[tool] >= CALLS[tool] for tool in CALLS)
+
+    if not eventually(is_complete):
         pytest.fail(f"not everything arrived; the server said: {visit.log.read_text('utf-8')}")
     yield Run(transport, own, visit, seconds, spans(), _points(a_collector, service))
 

@@ -154,6 +154,8 @@ def has_everything(fleet: Fleet) -> bool:
         int(phases[0]["n"]) >= len(SERVICES)
         and worth <= {row["trace"] for row in fleet.kept()}
         and worth <= {span.trace_id for span in fleet.spans_elsewhere()}
+        and {(row["service"], row["tool"]): int(row["calls"]) for row in fleet.answer("latency")}
+        == {(service, tool): calls for service in SERVICES for tool, calls in CALLS.items()}
     )
 
 

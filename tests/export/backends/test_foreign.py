@@ -41,14 +41,15 @@ def run(a_collector: Collector, env_python: Callable[[str], Path]) -> Run:
     def spans() -> list[Span]:
         return [span for span in a_collector.spans() if span.resource["service.name"] == SERVICE]
 
-    if not eventually(lambda: any(span.name == "write" for span in spans())):
-        pytest.fail(f"not everything arrived; the server said: {visit.log.read_text('utf-8')}")
-
     def points() -> list[Point]:
         return [point for point in a_collector.points() if point.resource["service.name"] == SERVICE]
 
-    # The last metrics leave after the last span, by a request of their own.
-    eventually(lambda: counts_of(points()) == {tool: CALLS[tool] for tool in TOOLS})
+    def is_complete() -> bool:
+        """Spans and metrics leave by requests of their own, and the Collector writes two files."""
+        return claims.are_complete(spans(), TOOLS) and counts_of(points()) == {tool: CALLS[tool] for tool in TOOLS}
+
+    if not eventually(is_complete):
+        pytest.fail(f"not everything arrived; the server said: {visit.log.read_text('utf-8')}")
     return Run(visit, spans(), points())
 
 

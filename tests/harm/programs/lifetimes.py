@@ -49,12 +49,12 @@ async def happy_eyeballs() -> list[str]:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    exc: Any = None
-    try:
-        async with await anyio.connect_tcp("127.0.0.1", port):
-            pass
-    except OSError as found:
-        exc = found.__cause__
+        exc: Any = None
+        try:
+            async with await anyio.connect_tcp("127.0.0.1", port):
+                pass
+        except OSError as found:
+            exc = found.__cause__
     assert isinstance(exc, OSError)
     return referrers(exc)
 

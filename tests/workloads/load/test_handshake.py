@@ -149,6 +149,6 @@ def test_how_long_a_server_has_been_starting_is_told(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(handshake, "TELL_S", 0.001)
     told: list[str] = []
     with pytest.raises(LaunchError):
-        loops.run(shake_hands(SlowPeer({}, heard="half way"), Target(command=("server",), start_s=0.05), told.append))
+        loops.run(shake_hands(SlowPeer({}, heard="half way"), Target(command=("server",), start_s=0.4), told.append))
     assert told
-    assert told[-1].startswith("waiting for the server's first answer, 0 s of 0.05 s; it said last: half way")
+    assert told[-1].startswith("waiting for the server's first answer, 0 s of 0.4 s; it said last: half way")
