@@ -119,6 +119,7 @@ class Collector:
         self._samplers: dict[Listener, Sampler] = {}
         self._allowances: dict[Listener, Allowance] = {}
         self._lock = threading.Lock()
+        self._changing = threading.RLock()  # of who listens, and whether the thread runs
         self._wakes: SimpleQueue[None] = SimpleQueue()  # a finalizer may wake this thread from within its own wait
         self._thread: Worker | None = None
         self._sampled_ns = now_ns()
@@ -133,13 +134,14 @@ class Collector:
 
     def add(self, listener: Listener) -> None:
         """``listener`` hears everything from now on; the first one starts the thread."""
-        self._samplers[listener] = Sampler(listener.slow_request_ms)
-        if not listener.wants_timelines:  # who asks for them pays for a record of each request
-            self._allowances[listener] = Allowance()
-        self._listeners = (*self._listeners, listener)
-        if self._thread is None:
-            self._thread = thread = Worker("mcp-probe-collector", lambda: self._run(thread))
-            thread.start()
+        with self._changing:
+            self._samplers[listener] = Sampler(listener.slow_request_ms)
+            if not listener.wants_timelines:  # who asks for them pays for a record of each request
+                self._allowances[listener] = Allowance()
+            self._listeners = (*self._listeners, listener)
+            if self._thread is None:
+                self._thread = thread = Worker("mcp-probe-collector", lambda: self._run(thread))
+                thread.start()
 
     def remove(self, listener: Listener, reason: str) -> None:
         """Drain once more, tell ``listener`` the end, and forget it; the last one stops the thread.
@@ -159,10 +161,12 @@ class Collector:
             self._leaving.append((listener, reason))
             self.wake()
             return
-        last = len(self._listeners) == 1
-        thread = self._thread
+        with self._changing:
+            last = self._listeners == (listener,)
+            thread = self._thread
+            if last:
+                self._thread = None
         if last:
-            self._thread = None
             self.wake()
             if thread is not None and waits:
                 thread.join(self._exit_budget_s / 2)
@@ -182,6 +186,9 @@ class Collector:
     def _let_go(self, listener: Listener, reason: str) -> None:
         try:
             self._drain_all(samples=True, leaving=listener)
+        except Exception as exc:  # noqa: BLE001 - must not disturb detaching or the server's exit
+            self._hub.fail("collector", exc)
+        try:
             listener.emit([End(now_ns(), reason)])
             listener.close_sinks()
         except Exception as exc:  # noqa: BLE001 - must not disturb detaching or the server's exit
@@ -190,9 +197,13 @@ class Collector:
             self._forget(listener)
 
     def _forget(self, listener: Listener) -> None:
-        self._listeners = tuple(known for known in self._listeners if known is not listener)
-        self._samplers.pop(listener, None)
-        self._allowances.pop(listener, None)
+        with self._changing:
+            self._listeners = tuple(known for known in self._listeners if known is not listener)
+            self._samplers.pop(listener, None)
+            self._allowances.pop(listener, None)
+            if not self._listeners and self._thread is not None:
+                self._thread = None
+                self.wake()
 
     def _take_over(self, *, leaving_process: bool) -> bool:
         """Get the lock for the last drain; False if the thread makes no progress (a sink hangs), or not soon enough."""
@@ -280,8 +291,7 @@ class Collector:
             flushed = self._drain_once()
             while self._leaving:
                 self._let_go(*self._leaving.popleft())
-                if not self._listeners:
-                    self._thread = None
+            self._cpu_ns = time.thread_time_ns()  # who takes the lock next tells our time from the server's
             return flushed
 
     def _wait(self) -> None:
@@ -372,7 +382,9 @@ class Collector:
         self._drain.note_ended(len(batch) + sum(group.count for group in overflow))
         for transport in {raw.transport for raw in batch} | {group.transport for group in overflow}:
             listener.note_transport(transport)
-        sampler = self._samplers[listener]
+        sampler = self._samplers.get(listener)
+        if sampler is None:
+            return  # it was forgotten meanwhile: its last drain could not wait
         allowance = self._allowances.get(listener)
         picked = sampler.pick(batch, listener.live(), None if allowance is None else allowance.at(now_ns()))
         if allowance is not None:

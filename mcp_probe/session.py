@@ -236,7 +236,7 @@ class Probe:
         self._changing = threading.RLock()
         self._folding = threading.RLock()
         self.attached = False
-        self._finished.close()
+        self._finished.forget()
         self._done = True
         for sink in self._sinks:
             if isinstance(sink, (RecordingWriter, Recording)):
@@ -466,6 +466,7 @@ class Probe:
             except Exception as exc:  # noqa: BLE001
                 self._hub.fail("recording", exc)
         self._sinks.clear()
+        self._finished.forget()
         self._listeners.close(self.options.otlp_exit_ms / 1e3 if self.options.otlp else 0.0)
 
     def _ready_for_header(self, batch: list[Frame]) -> bool:
@@ -609,12 +610,14 @@ def attach(server: Any, **options: Any) -> Probe:
         OptionError: an option is unknown or out of range.
     """
     with PROCESS.lock:
+        automatic = [session for session in PROCESS.sessions if session.automatic and session.serves(server)]
+    for session in automatic:  # one that is just being detached waits for the lock
+        session.release(server)
+    with PROCESS.lock:
         for session in PROCESS.sessions:
             if session.serves(server):
-                if not session.automatic:
-                    found: Probe = session
-                    return found
-                session.release(server)
+                found: Probe = session
+                return found
         probe = Probe(**options)
         try:
             probe.attach(server)

@@ -91,6 +91,39 @@ def test_detaching_waits_for_a_collector_that_is_slow_but_gets_on() -> None:
     assert [frame.reason for frame in kept.frames if isinstance(frame, End)] == ["detached"]
 
 
+def test_a_session_whose_last_drain_fails_still_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = Probe()
+    kept = keep(probe)
+
+    def fails(**_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(probe._collector, "_drain_all", fails)
+    probe.detach()
+    assert [frame.reason for frame in kept.frames if isinstance(frame, End)] == ["detached"]
+
+
+def test_sessions_that_come_and_go_on_many_threads_are_all_heard_and_leave_no_thread() -> None:
+    stays = Probe()
+    collector, failed = stays._collector, []
+
+    def comes_and_goes() -> None:
+        for _ in range(30):
+            probe = Probe()
+            if probe not in collector._listeners or collector._thread is None:
+                failed.append(probe)
+            probe.detach()
+
+    threads = [threading.Thread(target=comes_and_goes) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == [] and collector._listeners == (stays,)
+    stays.detach()
+    assert collector._thread is None
+
+
 def test_a_collection_on_the_collectors_thread_is_no_hang() -> None:
     """It keeps the GIL for seconds in a large process: whoever waits has waited for one turn by then, not for all."""
     probe = Probe()

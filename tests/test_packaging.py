@@ -124,7 +124,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sources() -> set[str]:
-    files = [path for path in (ROOT / "mcp_probe").rglob("[!.]*") if path.is_file()]
+    files = [path for path in (ROOT / "mcp_probe").rglob("[!.]*") if "__pycache__" not in path.parts and path.is_file()]
     return {path.relative_to(ROOT).as_posix() for path in files if path.suffix not in (".pyc", ".so", ".pyd")}
 
 

@@ -8,6 +8,7 @@ body returns (handed to the server's transport buffer, not acknowledged by the p
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
 from functools import partial, wraps
 from typing import Any
 
@@ -74,7 +75,8 @@ class AsgiHooks:
             sending = self._sending(exchange, send)
             await app(send if sending is None else sending)
         finally:
-            EXCHANGE.reset(token)
+            with suppress(ValueError):  # a collection closes it, in the context of whoever collects
+                EXCHANGE.reset(token)
             if exchange.lent:
                 self._take_back(exchange)
             raw = exchange.raw

@@ -96,13 +96,13 @@ class HeldSignal:
     """
 
     def __init__(self) -> None:
-        self._came = threading.Event()
+        self.came = False  # whether the process has been told to end
         self._holds = False
 
     def __enter__(self) -> HeldSignal:
         on_main = threading.current_thread() is threading.main_thread()
         if on_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, lambda *_: self._came.set())
+            signal.signal(signal.SIGTERM, self._note)
             self._holds = True
         return self
 
@@ -112,10 +112,8 @@ class HeldSignal:
             if self.came:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    @property
-    def came(self) -> bool:
-        """Whether the process has been told to end."""
-        return self._came.is_set()
+    def _note(self, *_: object) -> None:
+        self.came = True  # no lock: a second signal may interrupt this
 
 
 def _finish(finish: Callable[[], None]) -> None:

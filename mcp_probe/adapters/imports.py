@@ -9,12 +9,18 @@ from __future__ import annotations
 import importlib.abc
 import importlib.util
 import sys
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from mcp_probe.capture.worker import Worker
+
 Callback = Callable[[ModuleType], None]
+
+_LOOK_S = 0.01
 
 
 class ImportWatch(importlib.abc.MetaPathFinder):
@@ -36,6 +42,14 @@ class ImportWatch(importlib.abc.MetaPathFinder):
         self._callbacks.setdefault(name, []).append(callback)
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
+        if module is not None:  # another thread imports it, perhaps by a loader that it took before we came
+            Worker("mcp-probe-import", partial(self._await_import, name, module)).start()
+
+    def _await_import(self, name: str, module: ModuleType) -> None:
+        while name in self._callbacks and _initializing(module):
+            time.sleep(_LOOK_S)
+        if sys.modules.get(name) is module:  # else it has failed
+            self.loaded(name, module)
 
     def close(self) -> None:
         """Watch nothing any more."""

@@ -55,8 +55,9 @@ class Loops:
             monitor = None if self._restored else self._follow(_running_loop())
             if monitor is not None:
                 self._hub.resume_monitor(monitor)
-                self.threads.follow(monitor.name)
-            return monitor
+        if monitor is not None:
+            self.threads.follow(monitor.name)  # it imports: another thread that imports may wait for PATCHING
+        return monitor
 
     def _follow(self, loop: Any) -> LoopMonitor | None:
         found = () if loop is None else (kind.follow(loop) for kind in self.kinds)

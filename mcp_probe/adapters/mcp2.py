@@ -9,6 +9,8 @@ Source: mcp/server/lowlevel/server.py, 2.3.
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +57,7 @@ class ServerHooks:
     def install(self, server: Any) -> None:
         """Attach to the low-level ``server``."""
         self._server = weakref.ref(server)
-        server.middleware.insert(0, self.middleware)
+        _set_chain(server, [self.middleware, *server.middleware])
         self._hook.replace(server, "run", self.streams.around_run)
         if callable(getattr(server, "streamable_http_app", None)):
             self._hook.wrap(server, "streamable_http_app", after=self._app_made)
@@ -68,7 +70,7 @@ class ServerHooks:
     def trace(self, tracing: Tracing) -> None:
         """Put ``tracing`` directly inside the middleware that opens the SERVER span, or else in our own place."""
         server = self._server()
-        chain = [] if server is None else server.middleware
+        chain = [] if server is None else list(server.middleware)
         place = opener_in(chain)
         opener = None if place is None else chain[place]
         spans = SpanMiddleware(self._hub, tracing, opener, opened_outside=server is None)
@@ -83,6 +85,7 @@ class ServerHooks:
             self.middleware.outer = note  # one middleware less for each call: 2 us
         else:
             chain.insert(place, note)
+        _set_chain(server, chain)
 
     def restore(self) -> list[str]:
         """Put everything back; sentences for what could not be."""
@@ -93,7 +96,7 @@ class ServerHooks:
         server = self._server()
         if server is not None:
             ours = [self.middleware, *self._spans]
-            server.middleware[:] = [item for item in server.middleware if not any(item is one for one in ours)]
+            _set_chain(server, [item for item in server.middleware if not any(item is one for one in ours)])
         return stuck
 
     def _app_made(self, _: Any, app: Any, error: BaseException | None) -> None:
@@ -101,3 +104,15 @@ class ServerHooks:
             from starlette.middleware import Middleware
 
             app.user_middleware.insert(0, Middleware(ProbedApp, hooks=self._asgi))
+
+
+def _set_chain(server: Any, chain: list[Any]) -> None:
+    """``chain`` is what the next message goes through.
+
+    The SDK goes through the list for each message, last one first, and passes one by if the list changes meanwhile. So
+    where its loop may run beside this thread it gets another list; else the same one, for others may hold it.
+    """
+    if threading.current_thread() is threading.main_thread() or asyncio._get_running_loop() is not None:
+        server.middleware[:] = chain
+    else:
+        server.middleware = chain

@@ -82,8 +82,9 @@ class ProbeResources:
             raw.session = UNPROFILED
         telling = self._telling.get(uri)
         if telling is None or telling.over:
-            telling = self._telling[uri] = _Telling(self._tell, uri.removeprefix(SCHEME))
+            telling = _Telling(self._tell, uri.removeprefix(SCHEME))
             Worker("mcp-probe-resource", telling).start()
+            self._telling[uri] = telling
         pause = _FIRST_S
         while not telling.over:
             await anyio.sleep(pause)

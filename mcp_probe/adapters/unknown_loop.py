@@ -6,6 +6,7 @@ in between is unavailable, and so is the loop's own health.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from mcp_probe.adapters.loop_hooks import LoopHooks, weakly
@@ -35,7 +36,8 @@ class UnknownMonitor(LoopMonitor):
 
     def leave(self, raw: RawRequest, token: Any) -> None:
         """Nothing was on the loop that could end."""
-        CURRENT.reset(token)
+        with suppress(ValueError):  # a collection closes it, in the context of whoever collects
+            CURRENT.reset(token)
 
 
 class UnknownHooks(LoopHooks[UnknownMonitor]):

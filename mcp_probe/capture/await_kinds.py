@@ -165,15 +165,16 @@ class CallSite:
     def name(self) -> str | None:
         """As :func:`callee_of` has it."""
         key = self.f_code, self.f_lasti
-        if key not in _callees:
+        known = _callees.get(key)  # another thread may clear it meanwhile
+        if known is None:
             if len(_callees) >= MAX_CALLEES:
                 _callees.clear()
-            _callees[key] = callee_of(self, path_of_callee(self))
-        return _callees[key]
+            known = _callees[key] = (callee_of(self, path_of_callee(self)),)
+        return known[0]
 
 
 MAX_CALLEES = 1_024
-_callees: dict[tuple[CodeType, int], str | None] = {}
+_callees: dict[tuple[CodeType, int], tuple[str | None]] = {}
 
 
 def callee_of(frame: FrameType | CallSite, path: tuple[str, ...]) -> str | None:

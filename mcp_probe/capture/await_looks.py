@@ -189,7 +189,7 @@ class AwaitLooks:
 
     def _others_of(self, raw: RawRequest) -> list[Suspension]:
         """Its tasks: what they wait for is what ``raw`` waits for."""
-        return [(raw, unit, since) for unit, since in list(raw.units.items())[:MOST_OTHERS]]
+        return [(raw, unit, since) for unit, since in list(raw.units.copy().items())[:MOST_OTHERS]]
 
     def _look_beside(self, task: Any, raw: RawRequest, unit: int, suspended: int, monitor: LoopMonitor) -> bool:
         try:
@@ -218,7 +218,7 @@ class AwaitLooks:
         for raw in random.sample(live, min(len(live), 8 * most)):
             if raw.first_step_ns is None or raw.result_ns is not None or raw.ended:
                 continue
-            for unit, suspended in list(raw.units.items()):  # the loop's thread changes it meanwhile
+            for unit, suspended in raw.units.copy().items():  # the loop's thread changes it meanwhile
                 if self._done.get((raw.id, unit)) != suspended:
                     found.append((raw, unit, suspended))
         if len(self._done) > 8 * len(live) + 1024:

@@ -103,7 +103,10 @@ class Awaited:
         if self.searched:
             return
         thing = None if self.thing is None else self.thing()
-        variable = None if thing is None else self._variable(thing)
+        try:
+            variable = None if thing is None else self._variable(thing)
+        except Exception:  # noqa: BLE001 - what stands in sys.modules need be no module: then it has no name
+            variable = None
         if variable is not None:
             self._name = f"{self.label} {variable}"
             self.tag = "exact"
@@ -730,7 +733,7 @@ def variable_of(thing: Any, modules: Iterable[Any] | None = None) -> str | None:
         file = _file_of(module)
         if file is None or is_plumbing(file):
             continue
-        for name, value in list(vars(module).items()):
+        for name, value in vars(module).copy().items():  # a copy cannot be interrupted by another thread
             inner = _inner(value)
             if value is thing or (inner and any(getattr(value, one, None) is thing for one in inner)):
                 return f"{_module_name(module)}.{name}"

@@ -50,7 +50,8 @@ class LoopDrain:
         self._iterations: dict[int, list[int]] = {}
         self._sum_sq = 0
         self._max = 0
-        first = None if monitor.watch is None else monitor.watch.first  # polls count from there, too
+        watch = monitor.watch  # the loop may end meanwhile
+        first = None if watch is None else watch.first  # polls count from there, too
         self._cpu: int | None = None if first is None else first.cpu_ns
         self._queue: int | None = None if first is None else first.run_queue_ns
         self._process_cpu = time.process_time_ns() if first is None else first.process_ns
@@ -221,12 +222,13 @@ class Drain:
         """One sample per loop; for a loop that is over, its last one."""
         hub = self._hub
         small = self._small
-        for monitor in [*hub.monitors.values(), *hub.retired]:
+        over = list(hub.retired)  # first: a loop that ends meanwhile is told at the next drain
+        for monitor in [*hub.monitors.values(), *over]:
             drain = self._loops.setdefault(monitor.ordinal, LoopDrain(monitor, self._probe_cpu_ns))
             yield drain.sample(now, small, final=final)
-        for monitor in hub.retired:
+        for monitor in over:
             self._loops.pop(monitor.ordinal, None)
-        hub.retired.clear()
+        del hub.retired[: len(over)]
 
     def pools(self, now: int) -> Iterable[PoolSample]:
         """One sample per executor."""

@@ -195,10 +195,13 @@ class Pools:
                 batch.append(transition)
         for pool, batch in batches.items():
             pool.take(batch)
-        for key, pool in self._by_key.copy().items():
+        rows = self._by_key.copy()
+        # An executor that is made for each call often has the address, and so the key, of the one before.
+        for pool in dict.fromkeys((*batches, *rows.values())):
             yield pool.sample(now)
-            if pool.owner() is None and pool.idle:
-                del self._by_key[key]
+        for key, pool in rows.items():
+            if pool.owner() is None and pool.idle and self._by_key.get(key) is pool:
+                self._by_key.pop(key, None)
 
 
 def _without_frame(function: Any, args: tuple[Any, ...]) -> str | None:

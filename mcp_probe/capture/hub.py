@@ -227,6 +227,7 @@ class Hub:
                 return monitor
             self.monitors = {**self.monitors, monitor.thread_id: monitor}
             self.loop_names[monitor.name] = None
+        monitor.meter = self._meter()  # another thread may have changed the tier before it was listed
         self.watchdog.add(monitor)
         if self.awaits.active:
             self._look()

@@ -265,7 +265,7 @@ class _Moment:
         if monitor is None:
             return self._of_hooks(raw, None), False, None
         found: list[tuple[int, WaitNow, bool]] = []
-        for unit, suspended in list(raw.units.items())[:MAX_TASKS]:
+        for unit, suspended in list(raw.units.copy().items())[:MAX_TASKS]:
             coroutine = coroutine_of(self._tasks_of(monitor).get(unit))
             links, awaited = ([], None) if coroutine is None else chain_of(coroutine)
             if not links or raw.units.get(unit) != suspended:
@@ -315,7 +315,7 @@ class _Moment:
             if step is not None and step.request == raw.id:
                 yield TaskNow("on the event loop", "busy", step.for_ms, _lines(own_frames(frame_of(monitor.thread_id))))
         monitor = self._monitors.get(raw.loop or 0)  # type: ignore[assignment]
-        for unit, suspended in list(raw.units.items())[:MAX_TASKS] if monitor is not None else ():
+        for unit, suspended in list(raw.units.copy().items())[:MAX_TASKS] if monitor is not None else ():
             task = self._tasks_of(monitor).get(unit)
             coroutine = coroutine_of(task)
             if coroutine is None or (monitor.since and monitor.unit == unit):

@@ -142,9 +142,13 @@ class Finished:
         return self._groups.take()
 
     def close(self) -> None:
-        """Forget all, and take none from now on."""
+        """Take none from now on. Those that wait are left to a drain that may be under way."""
         self._closed = True
-        self._waiting.clear()
+
+    def forget(self) -> None:
+        """Nobody takes those that wait any more."""
+        self._closed = True
+        self._waiting = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -225,11 +225,14 @@ class LoopMonitor(Steps):
         return CURRENT.set(raw)
 
     def leave(self, raw: RawRequest, token: Any) -> None:
-        """``raw`` ends here, in the middle of a step."""
+        """``raw`` ends here, in the middle of a step; not where a collection closes a handler that nobody runs."""
+        try:
+            CURRENT.reset(token)
+        except ValueError:  # this is the context of whoever collects
+            return
         if self.alive:
             self.unit = self.current_unit()
             self.split(raw.parent, now_ns())
-        CURRENT.reset(token)
 
     def hand_over(self, raw: RawRequest | None, owner: RawRequest | None) -> None:
         """What is left of the running step, if it is one of ``raw``, is the work of ``owner``. Any thread may call."""

@@ -76,14 +76,15 @@ class Measuring(Tiered[MeasureTier]):
         self._declared: dict[str, list[Measure]] = {}
         for measure in self._measures.values():
             self._declared.setdefault(measure.reader, []).append(measure)
-        self._adding = threading.Lock()  # a request's steps and jobs add on several threads
+        # A request's steps and jobs add on several threads, and a destructor that logs an error on one that adds.
+        self._adding = threading.RLock()
         self._active: dict[str, Active] = {}
         self.meter: StepMeter | None = None  # for loops and pools, where something is read around steps
         self.changed: Callable[[], None] = lambda: None  # called when ``meter`` has changed
 
     def abandon(self) -> None:
         """This is a forked child, where the thread that held a lock may not exist."""
-        self._adding = threading.Lock()
+        self._adding = threading.RLock()
         super().abandon()
 
     def _settle(self) -> list[str]:

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from threading import get_ident
 from typing import Any
 from weakref import ref
 
@@ -159,6 +160,48 @@ class Line:
         return None
 
 
+class LockedLine(Line):
+    """As :class:`Line`, of a queue that holds its lock where items enter and leave, and whose order is exact so.
+
+    There nothing may be made that could begin a collection: what enters is prepared before, what leaves is used after.
+    """
+
+    __slots__ = ("_begun", "coming", "gone")
+
+    def __init__(self, queue: Callable[[], Any]) -> None:
+        super().__init__(queue, 0, races=False)
+        self._begun = False
+        self.coming: dict[int, tuple[int, Ticket | None]] = {}  # by thread
+        self.gone: dict[int, Ticket | None] = {}  # by thread
+
+    def enter(self, length: int) -> None:
+        """What the thread prepared is the last one of the queue, which has ``length`` items with it."""
+        entry = self.coming.pop(get_ident(), None)
+        if not self._begun or self._older + len(self._entries) != length - 1 or length > MAX_ITEMS:
+            self._begin(length - 1)
+        if entry is None:
+            self._begin(length)  # it came by another way
+        else:
+            self._entries.append(entry)
+
+    def leave(self, address: int, length: int) -> None:
+        """The thread has taken the item there, which was the first of the queue, and left ``length``."""
+        self.gone.pop(get_ident(), None)
+        if self._older > 0:
+            self._older -= 1
+        elif self._entries:
+            found, ticket = self._entries.popleft()
+            if found == address:
+                self.gone[get_ident()] = ticket
+            else:
+                self._begin(length)
+
+    def _begin(self, older: int) -> None:
+        self._begun = True
+        self._entries.clear()
+        self._older = older
+
+
 class Queued:
     """All queues that requests have put something into. Any thread; its methods may raise.
 
@@ -206,6 +249,26 @@ class Queued:
             return self._put(queue, item, length, library, races)
         finally:
             charge(before)
+
+    def coming(self, queue: Any, item: object, library: Sequence[str]) -> LockedLine | None:
+        """The calling thread is about to put ``item`` into ``queue``, which has a lock. ``library`` as in :meth:`put`.
+
+        Returns the queue's line, where the item is prepared; ``None`` where nobody asks about it.
+        """
+        charge = self._charge
+        before = None if charge is None else charge(None)
+        try:
+            errand = self._errand_for(library)
+            line = self.lines.get(id(queue))
+            if line is None and errand is not None and len(self.lines) < MAX_QUEUES:
+                line = self.lines.setdefault(id(queue), LockedLine(self._reference(queue)))
+            if isinstance(line, LockedLine):
+                line.coming[get_ident()] = id(item), None if errand is None else Ticket(errand)
+                return line
+            return None
+        finally:
+            if charge is not None:
+                charge(before)
 
     def _put(self, queue: Any, item: object, length: int, library: Sequence[str], races: bool) -> None:
         errand = self._errand_for(library)
@@ -258,12 +321,16 @@ class Queued:
         """Know the items that are put into ``queue`` from now on; ``None`` if there are too many queues."""
         if len(self.lines) >= MAX_QUEUES:
             return None
+        return self.lines.setdefault(id(queue), Line(self._reference(queue), older, races=races))
+
+    def _reference(self, queue: Any) -> Callable[[], Any]:
+        """A weak one; with the queue its line goes."""
         lines, key = self.lines, id(queue)
 
         def gone(_: object) -> None:
             lines.pop(key, None)
 
-        return lines.setdefault(key, Line(ref(queue, gone), older, races=races))
+        return ref(queue, gone)
 
     def forget(self, queue: Any) -> None:
         """What is in ``queue`` is nobody's."""
@@ -280,6 +347,13 @@ class Queued:
                 ticket = line.take(id(item))
             except LookupError:
                 self.forget(queue)
+        if ticket is not None or (now is not None and now.queue == id(queue)):
+            self._work_for(ticket, now, id(queue))
+
+    def left(self, queue: Any) -> None:
+        """As :meth:`taken`, of a queue that has a lock: the calling thread has taken the item that left it last."""
+        line, now = self.lines.get(id(queue)), TICKET.get()
+        ticket = line.gone.pop(get_ident(), None) if isinstance(line, LockedLine) else None
         if ticket is not None or (now is not None and now.queue == id(queue)):
             self._work_for(ticket, now, id(queue))
 

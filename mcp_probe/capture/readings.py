@@ -67,7 +67,7 @@ class PythonReadings:
 
     def before(self, at: int) -> tuple[int, int | None, int | None, int | None, int] | None:
         """The last reading taken at or before ``at``; ``None`` where none is kept."""
-        return next((reading for reading in reversed(tuple(self._ring)) if reading[0] <= at), None)
+        return next((reading for reading in reversed(list(self._ring)) if reading[0] <= at), None)
 
     def close(self) -> None:
         """The loop is no longer watched."""

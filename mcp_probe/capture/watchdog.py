@@ -235,7 +235,8 @@ class Watch:
     def _is_in_call(self) -> bool:
         """Whether the loop's thread waits in the system, for something other than a lock."""
         try:
-            call = b"" if self._syscall is None else os.pread(self._syscall, 16, 0).split()[0]
+            syscall = self._syscall  # it may be closed meanwhile
+            call = b"" if syscall is None else os.pread(syscall, 16, 0).split()[0]
         except (OSError, IndexError):
             return True
         return call.isdigit() and call != _FUTEX
@@ -266,10 +267,11 @@ class Watch:
 
     def _schedule(self) -> tuple[int | None, int | None]:
         """(run-queue wait so far, how often it was put on a CPU)."""
-        if self._schedstat is None:
+        schedstat = self._schedstat  # it may be closed meanwhile
+        if schedstat is None:
             return None, None
         try:
-            _, queued, slices = os.pread(self._schedstat, 64, 0).split()
+            _, queued, slices = os.pread(schedstat, 64, 0).split()
             return int(queued), int(slices)
         except (OSError, ValueError):
             return None, None
@@ -355,7 +357,7 @@ class Starvation:
         It counts from the last reading before, or the first after if that is too old; 0 where there is neither.
         """
         before: dict[str, int] = {}
-        for at, queued in reversed(tuple(self._readings)):
+        for at, queued in reversed(list(self._readings)):
             if at < since - 3 * LOOK_AROUND_NS:
                 break
             before = queued

@@ -60,7 +60,11 @@ class BatchSpanQueue(Sender, SpanProcessor):
             return
         if self._after_fork is not None:
             wake, self._after_fork = self._after_fork, None
-            wake()
+            try:
+                wake()
+            except Exception:  # noqa: BLE001 - this thread is the server's
+                self._tally.overflowed()
+                return
         line = self._line
         if line is None:
             return

@@ -148,7 +148,7 @@ class Overheard(logging.Filter):
         """Listen on every logger of the exporters that exists by now. On an export worker's thread."""
         with self._lock:
             self._last.setdefault(threading.get_ident(), None)
-            for name, known in list(logging.root.manager.loggerDict.items()):
+            for name, known in logging.root.manager.loggerDict.copy().items():
                 if not name.startswith(_NOISY) or not isinstance(known, logging.Logger) or known in self._levels:
                     continue
                 self._levels[known] = known.level

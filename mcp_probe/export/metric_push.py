@@ -131,7 +131,6 @@ class _Line(Line):
     def _deliver(self, last: bool) -> bool:
         if self._given_up:
             return False
-        OVERHEARD.listen()
         self._in_flight = 1
         return self._settle(self._push())
 
@@ -139,6 +138,7 @@ class _Line(Line):
         """Why the push was not taken; empty where there was nothing to push."""
         with suppress_instrumentation():
             try:
+                OVERHEARD.listen()
                 data = self._collect()
                 if data is None:
                     return ""

@@ -50,8 +50,8 @@ class Recent:
     def begin(self, now: int) -> None:
         """Somebody watches from ``now`` on."""
         if self._since_ns is None:
-            self._seconds.clear()
-            self._loops.clear()
+            self._seconds = deque(maxlen=WINDOW_S + 1)  # others may still read the ones before
+            self._loops = {}
             self._since_ns = now
 
     def stop(self) -> None:
@@ -111,7 +111,7 @@ class Recent:
         first = now // _NS - WINDOW_S
         sums: dict[str, _Tally] = {}
         for second, table in list(self._seconds):
-            for name, tally in list(table.items()) if second > first else ():
+            for name, tally in table.copy().items() if second > first else ():
                 into = sums.setdefault(name, _Tally())
                 into.count += tally.count
                 into.errors += tally.errors

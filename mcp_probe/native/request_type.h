@@ -142,8 +142,10 @@ static PyObject *request_get_marks(Request *self, void *closure)
         mark_t m = self->marks[i];
         PyObject *mark = Py_BuildValue("(LLLLLLi)", m.unit, m.suspended, m.earliest, m.ready,
                                        m.start, m.end, m.wake);
-        if (mark == NULL || PyTuple_SetItem(marks, i, mark) < 0)
+        if (mark == NULL)
             Py_CLEAR(marks);
+        else
+            PyTuple_SET_ITEM(marks, i, mark); /* gc.get_objects() may hold it by now */
     }
     return marks;
 }

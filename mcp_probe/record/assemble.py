@@ -258,7 +258,7 @@ def _taken(raw: RawRequest, first: int) -> int:
 
 def _fold(total: Spilled, raw: RawRequest, marks: Sequence[StepMark], end: int) -> None:
     """Add what ``marks`` and the live units claim up to ``end`` to ``total``."""
-    start, units = total.until_ns, raw.units
+    start, units = total.until_ns, raw.units.copy()  # of a live request it changes meanwhile
     _count(total, marks)
     total.until_ns = end
     if total.stages is None and (raw.awaits or raw.looks or raw.client_waits or raw.jobs):

@@ -74,9 +74,9 @@ def job_work(jobs: Iterable[Job]) -> tuple[tuple[str | None, str, int, int], ...
     """Where looks saw jobs compute. What a job used after its last look counts for the line that this one found."""
     found: dict[tuple[str | None, str], tuple[int, int]] = {}
     for job in jobs:
-        work = dict(job.work or {})
-        if job.work_goes_on is not None and job.cpu_ns is not None:
-            key, at = job.work_goes_on
+        goes_on, work = job.work_goes_on, dict(job.work or {})  # in this order: looks may go on meanwhile
+        if goes_on is not None and job.cpu_ns is not None:
+            key, at = goes_on
             ns, looks = work[key]
             work[key] = ns + max(0, job.start_cpu_ns + job.cpu_ns - at), looks
         for key, (ns, looks) in work.items():

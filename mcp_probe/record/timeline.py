@@ -73,7 +73,7 @@ def timeline_of(
         taken_ns=raw.taken_ns,
         write_taken_ns=raw.write_taken_ns,
         steps=steps,
-        suspended=tuple(sorted((numbers.setdefault(unit, len(numbers)), at) for unit, at in raw.units.items())),
+        suspended=tuple(sorted((numbers.setdefault(unit, len(numbers)), at) for unit, at in raw.units.copy().items())),
         pauses=tuple(pauses),
         jobs=tuple(map(_job_run, jobs[:MAX_JOB_RUNS])),
         awaits=_awaits(raw, marks, jobs, end_ns),

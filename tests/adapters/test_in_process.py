@@ -75,7 +75,9 @@ def test_a_caller_in_process_waited_from_its_call_until_it_went_on(backend: Back
             victim = victim_of(record)
             assert victim is not None
             lo, hi = blame(victim, StepIndex(kept.steps())).rows["holds"]
-            assert lo == hi == pytest.approx(held_until - held_from, rel=0.05)
+            slept = held_until - held_from
+            assert lo == hi  # the step has more than the sleep, and what the host takes there
+            assert 0.95 * slept <= lo <= max(1.05 * slept, went_on - called)
     assert not {"total_ms", "queue_transport", "write_wait"} & {name for each in records for name, *_ in each.quality}
 
 

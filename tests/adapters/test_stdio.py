@@ -259,7 +259,8 @@ def test_an_answer_whose_writer_waited_for_the_loop_has_a_blocker(loop: str, acc
     assert waits
     assert answered.result_ns <= waits[0].start_ns and waits[-1].end_ns <= answered.end_ns
     found = blame_of(answered, frames)["block_the_answer"]
-    assert found[0] == found[1] == pytest.approx(held_ms, abs=15)
+    assert found[0] == found[1]  # the step has more than the sleep, and what the host takes there
+    assert held_ms - 15 <= found[0] <= max(held_ms + 15, (blocking.end_ns - blocking.arrival_ns) / MS)
     assert "block_the_answer" not in blame_of(blocking, frames)
     # Its handler may have been held up, too, just before the answer was.
     held_up = (answered.budget.write_wait or 0) + (answered.budget.ready_wait or 0)

@@ -102,6 +102,23 @@ def integrate(pool: Pool, jobs: Iterable[Made], until: int) -> PoolSample:
     return pool.sample(until)
 
 
+def test_executors_that_are_made_for_each_call_are_all_counted() -> None:
+    """The next one often has the address of the one before."""
+    pools, addresses = Pools(), set()
+    for _ in range(50):
+        owner = Limiter()
+        addresses.add(id(owner))
+        pool = pools.pool_of(owner, "limiter", None, limit)
+        job = pools.submit(pool)
+        pools.run(job, lambda: None)
+        pools.resumed(job)
+        del owner
+    assert len(addresses) < 50
+    samples = list(pools.samples(executor.now_ns()))
+    assert sum(sample.submitted for sample in samples) == sum(sample.finished for sample in samples) == 50
+    assert pools.rows() == []
+
+
 # --- literal transitions ------------------------------------------------------------------------------------
 
 

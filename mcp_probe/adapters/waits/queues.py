@@ -7,6 +7,9 @@ Once the hook is off nothing is noted any more, and whoever takes the next item 
 ``SimpleQueue`` is a type that nothing can be set on: a subclass of it stands under its name, in the module ``queue``,
 for queues that are made from then on. A class that was imported by name before stays as it is.
 
+While the lock of a ``queue.Queue`` is held nothing is made that could begin a collection: a destructor that logs, or
+puts something there, would wait for the lock of its own thread. Tickets are made before, and used afterwards.
+
 Source: queue.py and asyncio/queues.py (CPython 3.10-3.15), anyio/streams/memory.py (4.5-4.16).
 """
 
@@ -15,12 +18,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from threading import get_ident
 from typing import Any
 
 from mcp_probe.adapters.hook import Hook
 from mcp_probe.adapters.imports import ImportWatch
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.queued import TICKET, Queued
+from mcp_probe.capture.queued import TICKET, LockedLine, Queued
 
 HOOK = "queues"
 _JOBS_OF = ("concurrent.futures.", "multiprocessing.", "mcp_probe.")
@@ -49,14 +53,23 @@ class QueueHooks:
         return stuck
 
     def _threads(self, module: Any) -> None:
-        wrap = _Ordered(self._queued, self.guard, module.__file__, lambda queue: queue._qsize())
-        wrap.around(module.Queue)
+        wrap = _Locked(self._queued, self.guard, module)
+        for name, around in (
+            ("put", wrap.putting),
+            ("_put", wrap.entering),
+            ("_get", wrap.leaving),
+            ("get", wrap.getting),
+            ("task_done", wrap.ending),
+        ):
+            self.guard.replace(module.Queue, name, around)
         make = _simple_queue(self._queued, self.guard, module.__file__)
         self.guard.replace(module, "SimpleQueue", make)
         self._hub.working(HOOK)
 
     def _tasks(self, module: Any) -> None:
-        _Ordered(self._queued, self.guard, module.__file__, lambda queue: queue.qsize()).around(module.Queue)
+        wrap = _Tasks(self._queued, self.guard, module)
+        for name, around in (("_put", wrap.putting), ("_get", wrap.getting), ("task_done", wrap.ending)):
+            self.guard.replace(module.Queue, name, around)
         self._hub.working(HOOK)
 
     def _streams(self, module: Any) -> None:
@@ -70,27 +83,35 @@ class QueueHooks:
         self._hub.working(HOOK)
 
 
-class _Ordered:
-    """What is put around ``_put`` and ``_get``, where items enter and leave: under the queue's lock, or on its loop."""
+class _Wraps:
+    """What is put around the methods of one module's queues."""
 
-    def __init__(self, queued: Queued, guard: Hook, file: str, length: Callable[[Any], int]) -> None:
+    def __init__(self, queued: Queued, guard: Hook, module: Any) -> None:
         self._queued = queued
         self._guard = guard
-        self._library = (file,)
-        self._length = length
+        self._library = (module.__file__,)
 
-    def around(self, owner: type) -> None:
-        """Wrap the methods of ``owner``."""
-        self._guard.replace(owner, "_put", self._putting)
-        self._guard.replace(owner, "_get", self._getting)
-        self._guard.replace(owner, "task_done", self._ending)
+    def ending(self, original: Any) -> Any:
+        queued, guard = self._queued, self._guard
 
-    def _putting(self, original: Any) -> Any:
-        queued, guard, library, length = self._queued, self._guard, self._library, self._length
+        @wraps(original)
+        def task_done(self: Any) -> Any:
+            if TICKET.get() is not None:
+                guard.call(queued.done, self)
+            return original(self)
+
+        return task_done
+
+
+class _Tasks(_Wraps):
+    """Around ``_put`` and ``_get`` of ``asyncio.Queue``, where items enter and leave."""
+
+    def putting(self, original: Any) -> Any:
+        queued, guard, library = self._queued, self._guard, self._library
         lines, current = queued.lines, CURRENT.get
 
         def note(queue: Any, item: Any) -> None:
-            queued.put(queue, item, length(queue), library)
+            queued.put(queue, item, queue.qsize(), library)
 
         @wraps(original)
         def _put(self: Any, item: Any) -> Any:
@@ -101,7 +122,7 @@ class _Ordered:
 
         return _put
 
-    def _getting(self, original: Any) -> Any:
+    def getting(self, original: Any) -> Any:
         queued, guard = self._queued, self._guard
         lines, ticket = queued.lines, TICKET.get
 
@@ -114,16 +135,76 @@ class _Ordered:
 
         return _get
 
-    def _ending(self, original: Any) -> Any:
-        queued, guard = self._queued, self._guard
+
+class _Locked(_Wraps):
+    """Around ``queue.Queue``: ``_put`` and ``_get``, where items enter and leave, are called with its lock held."""
+
+    def putting(self, original: Any) -> Any:
+        queued, guard, library = self._queued, self._guard, self._library
+        lines, current = queued.lines, CURRENT.get
+
+        def prepare(queue: Any, item: Any) -> LockedLine | None:
+            return queued.coming(queue, item, library)
 
         @wraps(original)
-        def task_done(self: Any) -> Any:
-            if TICKET.get() is not None:
-                guard.call(queued.done, self)
-            return original(self)
+        def put(self: Any, item: Any, block: Any = True, timeout: Any = None) -> Any:
+            if not guard.active or (current() is None and id(self) not in lines):
+                return original(self, item, block, timeout)
+            line = guard.call(prepare, self, item)
+            try:
+                return original(self, item, block, timeout)
+            finally:
+                if line is not None:
+                    line.coming.pop(get_ident(), None)  # it stayed full
 
-        return task_done
+        return put
+
+    def entering(self, original: Any) -> Any:
+        guard = self._guard
+        lines: dict[int, Any] = self._queued.lines  # those of such queues are locked ones
+
+        @wraps(original)
+        def _put(self: Any, item: Any) -> Any:
+            result = original(self, item)
+            line = lines.get(id(self))
+            if line is not None:
+                try:
+                    line.enter(self._qsize())
+                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                    guard.fault(exc)
+            return result
+
+        return _put
+
+    def leaving(self, original: Any) -> Any:
+        guard = self._guard
+        lines: dict[int, Any] = self._queued.lines
+
+        @wraps(original)
+        def _get(self: Any) -> Any:
+            item = original(self)
+            line = lines.get(id(self))
+            if line is not None:
+                try:
+                    line.leave(id(item), self._qsize())
+                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                    guard.fault(exc)
+            return item
+
+        return _get
+
+    def getting(self, original: Any) -> Any:
+        queued, guard = self._queued, self._guard
+        lines, ticket = queued.lines, TICKET.get
+
+        @wraps(original)
+        def get(self: Any, block: Any = True, timeout: Any = None) -> Any:
+            item = original(self, block, timeout)
+            if id(self) in lines or ticket() is not None:
+                guard.call(queued.left, self)
+            return item
+
+        return get
 
 
 class _StandIn(type):

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import pickle
 import queue
+import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -287,6 +288,80 @@ def test_an_item_that_is_handed_on_is_still_of_the_same_request() -> None:
     assert names == ["feed"]
 
 
+def test_no_collection_begins_in_our_code_while_a_queue_holds_its_lock() -> None:
+    """A destructor may log, and a handler of logging put the record into the same queue: it would wait for ever.
+
+    ``queue`` itself makes a tuple as it lets go of the lock. That is its own.
+    """
+    held: list[bool] = []
+
+    def is_ours(frame: Any) -> bool:
+        while frame is not None and frame.f_code.co_filename != queue.__file__:
+            if "mcp_probe" in frame.f_globals.get("__name__", ""):
+                return True
+            frame = frame.f_back
+        return False
+
+    async def body(probe: Probe) -> None:
+        jobs: queue.Queue[object] = queue.Queue()
+
+        async def feed() -> None:
+            for _ in range(100):
+                jobs.put([])
+
+        def look(phase: str, info: dict[str, int]) -> None:
+            held.append(jobs.mutex.locked() and is_ours(sys._getframe(1)))
+
+        await probe.profile(feed)()  # what is made once is made
+        thresholds = gc.get_threshold()
+        gc.callbacks.append(look)
+        gc.set_threshold(1, 1_000_000, 1_000_000)
+        try:
+            await probe.profile(feed)()
+            for _ in range(200):
+                jobs.get()
+                jobs.task_done()
+        finally:
+            gc.set_threshold(*thresholds)
+            gc.callbacks.remove(look)
+        assert TICKET.get() is None
+
+    run("asyncio", body)
+    assert len(held) > 100 and not any(held)
+
+
+def test_an_item_that_a_full_queue_did_not_take_is_forgotten() -> None:
+    names: list[str | None] = []
+
+    async def body(probe: Probe) -> None:
+        jobs: queue.Queue[object] = queue.Queue(1)
+        item = object()  # so the one that is taken later is at the same address
+
+        async def first() -> None:
+            jobs.put("before")
+            with pytest.raises(queue.Full):
+                jobs.put_nowait(item)
+
+        async def second() -> None:
+            jobs.put(item)
+
+        first.__qualname__, second.__qualname__ = "first", "second"
+
+        def take() -> None:
+            jobs.get()
+            raw = CURRENT.get()
+            names.append(None if raw is None else raw.operation)
+
+        for stage in (first, second):
+            await probe.profile(stage)()
+            thread = threading.Thread(target=take)
+            thread.start()
+            thread.join()
+
+    run("asyncio", body)
+    assert names == ["first", "second"]
+
+
 def test_neither_an_item_nor_a_queue_nor_a_request_is_kept_alive() -> None:
     class Item:
         pass
@@ -352,7 +427,7 @@ def test_the_streams_that_answers_go_through_are_not_looked_at(backend: Backend)
 
 
 def test_after_detach_the_queues_are_as_they_were() -> None:
-    names = ("_put", "_get", "task_done")
+    names = ("_put", "_get", "put", "get", "task_done")
     before = [vars(each)[name] for each in (queue.Queue, asyncio.Queue) for name in names]
     plain = queue.SimpleQueue
     made: list[Any] = []

@@ -79,7 +79,7 @@ def test_a_pool_that_worker_threads_wait_for_is_named_with_its_holder(hand_over:
             tasks.start_soon(scene.call, "first", lambda: run(holds))
             await anyio.to_thread.run_sync(got.wait)
             tasks.start_soon(scene.call, "second", lambda: run(asks))
-            while not any(held.opens for held in scene.probe._hub.awaits._objects.values()):
+            while not any(held.opens for held in list(scene.probe._hub.awaits._objects.values())):
                 await asyncio.sleep(0.001)
             await asyncio.sleep(HELD_S)
             leave.set()
