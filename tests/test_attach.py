@@ -679,7 +679,8 @@ def test_a_message_on_its_way_passes_by_no_middleware_while_another_thread_attac
     server = make_server()
     chain = lowlevel(server).middleware
     chain.append(passing := lambda context, call_next: call_next(context))
-    expected, probes = list(reversed(chain)), []
+    expected = list(reversed(chain))
+    probes: list[Probe] = []
 
     def on_its_way() -> list[Any]:
         going = iter(reversed(lowlevel(server).middleware))

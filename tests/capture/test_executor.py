@@ -25,6 +25,7 @@ from mcp_probe.capture.executor import (
     Pool,
     Pools,
 )
+from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of
 from mcp_probe.model import PoolSample
 from mcp_probe.record.raw import Job, RawRequest, give_up
@@ -114,7 +115,7 @@ def test_executors_that_are_made_for_each_call_are_all_counted() -> None:
         pools.resumed(job)
         del owner
     assert len(addresses) < 50
-    samples = list(pools.samples(executor.now_ns()))
+    samples = list(pools.samples(now_ns()))
     assert sum(sample.submitted for sample in samples) == sum(sample.finished for sample in samples) == 50
     assert pools.rows() == []
 
