@@ -14,7 +14,7 @@ from mcp_probe.clock import now_ns
 from mcp_probe.errors import MissingExtraError
 from mcp_probe.workloads.load import wire
 from mcp_probe.workloads.load.handshake import Say, shake_hands
-from mcp_probe.workloads.load.peer import Target
+from mcp_probe.workloads.load.peer import Peer, Target
 from mcp_probe.workloads.load.wire import LEGACY, Order, Reply
 
 try:
@@ -28,15 +28,10 @@ _END_OF_STREAM_S = 1.0
 """An event stream that is not ended this long after its answer is dropped, and its connection with it."""
 
 
-class HttpPeer:
+class HttpPeer(Peer):
     """One endpoint. Made by :func:`http_peer`."""
 
     def __init__(self, target: Target, client: aiohttp.ClientSession) -> None:
-        self.modern = True
-        self.protocol = ""
-        self.server = ""
-        self.capabilities: Mapping[str, Any] = {}
-        self.pid: int | None = None
         self._target = target
         self._client = client
         self._session_id = ""
@@ -44,12 +39,10 @@ class HttpPeer:
         self._asides: set[asyncio.Future[Any]] = set()
 
     def post(self, order: Order, *, stamped: bool = False) -> asyncio.Future[Reply]:
-        """See :class:`mcp_probe.workloads.load.peer.Peer`."""
         self._numbers += 1
         return asyncio.ensure_future(self._post(self._numbers, order, stamped))
 
     def notify(self, order: Order) -> asyncio.Future[Reply]:
-        """See :class:`mcp_probe.workloads.load.peer.Peer`."""
         return asyncio.ensure_future(self._post(None, order, False))
 
     def gone(self) -> str:

@@ -77,11 +77,11 @@ def command_of(text: str) -> tuple[str, ...]:
 class Peer(Protocol):
     """A connected server. All methods run on the loop that it was connected on."""
 
-    modern: bool
-    protocol: str  # the version that was agreed on
-    server: str  # name and version, as the server states them; may be empty
-    capabilities: Mapping[str, Any]
-    pid: int | None  # of the process that was started, for stdio
+    modern: bool = True
+    protocol: str = ""  # the version that was agreed on
+    server: str = ""  # name and version, as the server states them; may be empty
+    capabilities: Mapping[str, Any] = {}
+    pid: int | None = None  # of the process that was started, for stdio
 
     def post(self, order: Order, *, stamped: bool = False) -> asyncio.Future[Reply]:
         """Sends at once and returns what will be the reply. It never raises; cancelling it gives the request up.

@@ -7,10 +7,9 @@ Over stdio each session has a server process of its own. Over HTTP each has conn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 from mcp_probe.clock import now_ns
 from mcp_probe.errors import LaunchError
@@ -26,7 +25,7 @@ _AT_ONCE = 8
 Opened = tuple[Peer, int]  # and how long it took, ns
 
 
-class Sessions:
+class Sessions(Peer):
     """Takes turns among its peers; what one peer states of its server is that of the first."""
 
     def __init__(self, opened: Sequence[Opened]) -> None:
@@ -36,14 +35,12 @@ class Sessions:
         self._next = 0
         first = self._all[0]
         self.modern, self.protocol, self.server, self.pid = first.modern, first.protocol, first.server, first.pid
-        self.capabilities: Mapping[str, Any] = first.capabilities
+        self.capabilities = first.capabilities
 
     def post(self, order: Order, *, stamped: bool = False) -> asyncio.Future[Reply]:
-        """See :class:`mcp_probe.workloads.load.peer.Peer`."""
         return self._turn().post(order, stamped=stamped)
 
     def notify(self, order: Order) -> asyncio.Future[Reply]:
-        """See :class:`mcp_probe.workloads.load.peer.Peer`."""
         return self._turn().notify(order)
 
     def gone(self) -> str:
@@ -53,7 +50,7 @@ class Sessions:
         return "" if self._living else self._all[0].gone()
 
     async def last_words(self) -> str:
-        """See :class:`mcp_probe.workloads.load.peer.Peer`; of the first whose server has gone, while others live."""
+        """Of the first whose server has gone, while others live."""
         for peer in self._all:
             if words := await peer.last_words():
                 return words
