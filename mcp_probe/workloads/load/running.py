@@ -22,7 +22,7 @@ from mcp_probe.workloads.load import loops, sessions
 from mcp_probe.workloads.load.generator import Turns, closed_loop, open_loop
 from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Call, Mix, named
-from mcp_probe.workloads.load.peer import Peer, Target, listed, names
+from mcp_probe.workloads.load.peer import Peer, Target, listed, names, reply_within
 from mcp_probe.workloads.load.result import (
     LoadResult,
     ServerSide,
@@ -183,12 +183,9 @@ async def check_calls(peer: Peer, mix: Mix) -> float:
 
 
 async def _check(peer: Peer, call: Call) -> float:
-    future = peer.post(call.order(0))
-    await asyncio.wait((future,), timeout=FIRST_CALL_S)
-    if not future.done():
-        future.cancel()
+    reply = await reply_within(peer.post(call.order(0)), FIRST_CALL_S)
+    if reply is None:
         raise LaunchError(f"{call.operation} was not answered within {FIRST_CALL_S:g} s, with no other call in flight.")
-    reply = future.result()
     if reply.kind != "ok":
         raise LaunchError(
             f"{call.operation} fails ({reply.kind}): {await peer.last_words() or reply.failure}. Correct its "
