@@ -83,36 +83,28 @@ async def connect_all(
         LaunchError: one of them does not start, or cannot be reached; the others are stopped.
         MissingExtraError: for HTTP, the ``aiohttp`` package is missing.
     """
-    leave, gate = asyncio.Event(), asyncio.Semaphore(_AT_ONCE)
+    gate = asyncio.Semaphore(_AT_ONCE)
     each = max(1, connections // count) if connections else 0
+    stacks = [AsyncExitStack() for _ in range(count)]
 
-    async def hold(number: int, ready: asyncio.Future[Opened]) -> None:
-        try:
-            async with AsyncExitStack() as stack:
-                async with gate:
-                    began = now_ns()
-                    connecting = connect(_numbered(target, number), connections=each, say=show if count == 1 else None)
-                    peer = await stack.enter_async_context(connecting)
-                ready.set_result((peer, now_ns() - began))
-                if show is not None and count > 1:
-                    show(f"{sum(one.done() for one in futures)} of {count} sessions are open")
-                await leave.wait()
-        except Exception as exc:
-            if ready.done():
-                raise
-            ready.set_exception(exc)
+    async def opened(number: int, stack: AsyncExitStack) -> Opened:
+        async with gate:
+            began = now_ns()
+            connecting = connect(_numbered(target, number), connections=each, say=show if count == 1 else None)
+            peer = await stack.enter_async_context(connecting)
+        took = now_ns() - began
+        if show is not None and count > 1:
+            show(f"{1 + sum(task.done() for task in tasks)} of {count} sessions are open")
+        return peer, took
 
-    loop = asyncio.get_running_loop()
-    futures: list[asyncio.Future[Opened]] = [loop.create_future() for _ in range(count)]
-    tasks = [asyncio.ensure_future(hold(number, ready)) for number, ready in enumerate(futures)]
+    tasks = [asyncio.ensure_future(opened(number, stack)) for number, stack in enumerate(stacks)]
     try:
-        yield Sessions(await _all_open(futures))
+        yield Sessions(await _all_open(tasks))
     finally:
-        leave.set()
-        for task, ready in zip(tasks, futures, strict=True):
-            if not ready.done():
-                task.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(stack.aclose() for stack in stacks), return_exceptions=True)
 
 
 async def _all_open(futures: Sequence[asyncio.Future[Opened]]) -> list[Opened]:
