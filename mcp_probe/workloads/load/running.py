@@ -18,7 +18,8 @@ from mcp_probe.errors import LaunchError, OptionError
 from mcp_probe.model import QUEUE, Percentiles, RequestRecord
 from mcp_probe.record.file import read_recording
 from mcp_probe.workloads.bench.machine import ForeignLoad, describe_machine
-from mcp_probe.workloads.load import loops, sessions
+from mcp_probe.workloads.load import loops
+from mcp_probe.workloads.load.connecting import MOST_SESSIONS, connect_all
 from mcp_probe.workloads.load.generator import Turns, closed_loop, open_loop
 from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Call, Mix, named
@@ -33,7 +34,6 @@ from mcp_probe.workloads.load.result import (
     phase_of,
     slices_of,
 )
-from mcp_probe.workloads.load.sessions import connect_all
 from mcp_probe.workloads.load.stalls import stalls_of
 
 Show = Callable[[str], None]
@@ -72,8 +72,8 @@ def run_load(target: Target, mix: Mix, options: LoadOptions | None = None, show:
             "A server behind a URL cannot be put under the probe from here. "
             "Start it with `mcp-probe run -- …` yourself: its report will say how long requests waited unread."
         )
-    if not 1 <= options.sessions <= sessions.MOST:
-        raise OptionError(f"sessions is {options.sessions}; expected 1 to {sessions.MOST:,}.")
+    if not 1 <= options.sessions <= MOST_SESSIONS:
+        raise OptionError(f"sessions is {options.sessions}; expected 1 to {MOST_SESSIONS:,}.")
     if options.profile and options.sessions > 1:
         raise OptionError(
             f"--profile shows what one server process saw, and --sessions {options.sessions} starts so many of them. "
