@@ -63,7 +63,9 @@ class HttpPeer(Peer):
             body = wire.encode(number, order, modern=self.modern, sent_ns=now if stamped else None)
             return await self._exchange(number, order, body, now)
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError, ValueError) as exc:
-            return Reply(now, now_ns(), "transport error", _sentence(exc, self._target.url), cause=_cause(exc))
+            failed_ns = now_ns()
+            cause, said = _told(exc, self._target.url)
+            return Reply(now, failed_ns, "transport error", said, cause=cause)
 
     def _headers(self, order: Order) -> dict[str, str]:
         headers = wire.headers_of(order, modern=self.modern)
@@ -205,15 +207,17 @@ async def http_peer(target: Target, connections: int, say: Say | None = None) ->
             await asyncio.shield(peer.leave())
 
 
-def _cause(exc: BaseException) -> str:
-    """The kind of failure; a sentence may name ports, sizes and what else differs from one to the next."""
-    number = _errno(exc)
+def _told(exc: BaseException, url: str) -> tuple[str, str]:
+    """The kind of failure, and a sentence, which may name ports, sizes and what else differs from one to the next."""
+    number = getattr(exc, "errno", None) or getattr(getattr(exc, "os_error", None), "errno", None)
     if number in (errno.EMFILE, errno.ENFILE):
-        return "no file descriptor left"
+        what = "no file descriptor is left for another connection; raise the limit with `ulimit -n`, or send less"
+        return "no file descriptor left", what
     if number == errno.ECONNREFUSED:
-        return "connection refused"
+        return "connection refused", f"nobody listens at {url}"
+    said = wire.one_line(str(exc) or type(exc).__name__)
     if number in (errno.ECONNRESET, errno.EPIPE):
-        return "connection reset"
+        return "connection reset", said
     for kind, name in (
         (asyncio.TimeoutError, "no connection in time"),
         (aiohttp.ServerDisconnectedError, "connection closed unanswered"),
@@ -222,19 +226,5 @@ def _cause(exc: BaseException) -> str:
         (ValueError, wire.NO_ANSWER),
     ):
         if isinstance(exc, kind):
-            return name
-    return type(exc).__name__
-
-
-def _errno(exc: BaseException) -> int | None:
-    number = getattr(exc, "errno", None) or getattr(getattr(exc, "os_error", None), "errno", None)
-    return number if isinstance(number, int) else None
-
-
-def _sentence(exc: BaseException, url: str) -> str:
-    number = _errno(exc)
-    if number in (errno.EMFILE, errno.ENFILE):
-        return "no file descriptor is left for another connection; raise the limit with `ulimit -n`, or send less"
-    if number == errno.ECONNREFUSED:
-        return f"nobody listens at {url}"
-    return wire.one_line(str(exc) or type(exc).__name__)
+            return name, said
+    return type(exc).__name__, said
