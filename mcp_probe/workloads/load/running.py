@@ -252,9 +252,9 @@ def _server_side(recording: Path, log: Log) -> ServerSide | None:
     return ServerSide(
         count=len(mine),
         pipe_wait=_percentiles([max(0, each.arrival_ns - (each.sent_ns or 0)) for each in mine]),
-        queue_p50=_median([_sum(each, "queue_transport", "queue_dispatch") for each in mine]),
-        handling_p50=_median([_handling(each) for each in finished]),
-        write_p50=_median([_sum(each, "write_wait", "write_flush") for each in finished]),
+        queue_p50=_percentiles([_sum(each, "queue_transport", "queue_dispatch") for each in mine]).p50,
+        handling_p50=_percentiles([_handling(each) for each in finished]).p50,
+        write_p50=_percentiles([_sum(each, "write_wait", "write_flush") for each in finished]).p50,
         total=_percentiles([each.end_ns - each.arrival_ns for each in finished]),
         verdict=seen.summary.verdict.sentence,
         why=explain(seen),
@@ -273,13 +273,9 @@ def _handling(record: RequestRecord) -> int | None:
     return record.result_ns - record.first_step_ns
 
 
-def _median(values: Sequence[int | None]) -> float | None:
+def _percentiles(values: Sequence[int | None]) -> Percentiles:
+    """Milliseconds, by nearest rank, of those that are known."""
     ordered = sorted(value for value in values if value is not None)
-    return ordered[(len(ordered) - 1) // 2] / 1e6 if ordered else None
-
-
-def _percentiles(values: Sequence[int]) -> Percentiles:
-    ordered = sorted(values)
     if not ordered:
         return Percentiles(None, None, None, None)
     at = [ordered[max(ceil(share * len(ordered)) - 1, 0)] / 1e6 for share in (0.5, 0.95, 0.99, 1.0)]
