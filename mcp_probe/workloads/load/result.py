@@ -140,7 +140,7 @@ class Phase:
     @property
     def answered(self) -> int:
         """Answers, whatever they said."""
-        return sum(self.fates[fate] for fate in ("ok", "tool error", "protocol error"))
+        return sum(self.fates[fate] for fate in ANSWERED)
 
     @property
     def failed(self) -> int:
