@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TextIO
 
 from mcp_probe.model import Quality
 from mcp_probe.report import figures
@@ -30,16 +29,9 @@ from mcp_probe.workloads.load.stalls import stalls_told
 from mcp_probe.workloads.load.verdict import causes_told, doubts, figure, judged, omission
 
 
-def page(
-    result: LoadResult,
-    *,
-    width: int | None = None,
-    color: bool | None = None,
-    stream: TextIO | None = None,
-) -> str:
-    """The whole page as text; ``None`` decides by ``stream`` (stdout where that is ``None``)."""
-    target = sys.stdout if stream is None else stream
-    return draw(blocks(result), target, width=width, color=color)
+def page(result: LoadResult, *, width: int | None = None, color: bool | None = None) -> str:
+    """The whole page as text; ``None`` decides by stdout."""
+    return draw(blocks(result), sys.stdout, width=width, color=color)
 
 
 def blocks(result: LoadResult) -> Iterator[Block]:

@@ -131,6 +131,6 @@ async def listed(peer: Peer, what: str, *, most_pages: int = 50) -> list[Mapping
     return found
 
 
-def names(items: Sequence[Mapping[str, Any]], key: str = "name") -> list[str]:
+def names(items: Sequence[Mapping[str, Any]]) -> list[str]:
     """Their names, in the server's order."""
-    return [str(item[key]) for item in items if key in item]
+    return [str(item["name"]) for item in items if "name" in item]
