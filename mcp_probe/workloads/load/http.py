@@ -98,7 +98,7 @@ class HttpPeer(Peer):
             with suppress(ValueError):
                 message = json.loads(content)
                 if isinstance(message, Mapping) and ("result" in message or "error" in message):
-                    reply = wire.read(message, sent_ns, now, len(content))
+                    reply = wire.read(message, sent_ns, now)
                     return reply if response.status < 400 else replace(reply, cause=f"HTTP {response.status}")
         text = wire.one_line(content[:400].decode(errors="replace"))
         where = f" to {response.headers.get('location')}" if 300 <= response.status < 400 else ""
@@ -109,10 +109,8 @@ class HttpPeer(Peer):
     async def _events(self, response: aiohttp.ClientResponse, number: int, sent_ns: int) -> Reply:
         """The answer among the events of a stream."""
         events = EventStream()
-        size = 0
         async for chunk in response.content.iter_any():
             now = now_ns()
-            size += len(chunk)
             for data in events.feed(chunk):
                 message = json.loads(data)
                 if "method" in message:
@@ -120,7 +118,7 @@ class HttpPeer(Peer):
                         self._answer(message)
                 elif message.get("id") == number or "error" in message:
                     await self._drained(response)
-                    return wire.read(message, sent_ns, now, size)
+                    return wire.read(message, sent_ns, now)
         said = "the event stream ended without an answer"
         return Reply(sent_ns, now_ns(), "transport error", said, cause=wire.NO_ANSWER)
 

@@ -135,7 +135,7 @@ class StdioPeer(Peer, asyncio.SubprocessProtocol):
             return
         waiting = self._waiting.pop(number, None) if isinstance(number, int) else None
         if waiting is not None and not waiting[0].done():
-            waiting[0].set_result(wire.read(message, waiting[1], now, len(line)))
+            waiting[0].set_result(wire.read(message, waiting[1], now))
 
     def _given_up(self, number: int) -> None:
         if self._waiting.pop(number, None) is not None and not self._gone and self._stdin is not None:
