@@ -152,12 +152,10 @@ class HttpPeer(Peer):
                 "mcp-session-id": self._session_id,
                 "mcp-protocol-version": self.protocol,
             }
+            patience = aiohttp.ClientTimeout(total=2.0)
             with suppress(aiohttp.ClientError, OSError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._delete(headers), 2.0)
-
-    async def _delete(self, headers: Mapping[str, str]) -> None:
-        async with self._client.delete(self._target.url, headers=headers):
-            pass
+                async with self._client.delete(self._target.url, headers=headers, timeout=patience):
+                    pass
 
 
 class EventStream:
