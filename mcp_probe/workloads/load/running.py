@@ -146,7 +146,7 @@ async def _phases(peer: Peer, mix: Mix, stop: asyncio.Event, show: Show) -> tupl
     log = await open_loop(
         peer, turns, mix.schedule(), drain_s=mix.drain, stop=stop, show=progress, window_s=mix.window_s
     )
-    foreign = load.cores() if target_is_ours(peer) else None
+    foreign = None if peer.pid is None else load.cores()  # behind a URL, the server's own work looks foreign
     closed = None
     if mix.in_flight and not stop.is_set() and not peer.gone():
         show(f"closed loop, {mix.in_flight} in flight")
@@ -156,11 +156,6 @@ async def _phases(peer: Peer, mix: Mix, stop: asyncio.Event, show: Show) -> tupl
             peer, turns, mix.schedule(), in_flight=mix.in_flight, window_s=window_s + 0.001, stop=stop
         )
     return log, closed, foreign
-
-
-def target_is_ours(peer: Peer) -> bool:
-    """Whether the server is a process of ours, so that what it burns is not foreign load."""
-    return peer.pid is not None
 
 
 async def check_calls(peer: Peer, mix: Mix) -> float:
