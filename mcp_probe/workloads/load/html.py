@@ -10,8 +10,6 @@ from mcp_probe.report.page.plots import Place, Plot, Series, figure
 from mcp_probe.workloads.load.page import blocks
 from mcp_probe.workloads.load.result import Latency, LoadResult, Slice
 
-SHARES = ("p50", "p90", "p99", "p99.9", "max")
-
 
 def html(result: LoadResult) -> str:
     """The whole file."""
@@ -48,8 +46,8 @@ def _latency(result: LoadResult) -> str:
 
 
 def _percentiles(latency: Latency) -> tuple[Place, ...]:
-    values = (latency.p50, latency.p90, latency.p99, latency.p999, latency.max)
-    return tuple(Place(name, value) for name, value in zip(SHARES, values, strict=True))
+    values = {"p50": latency.p50, "p90": latency.p90, "p99": latency.p99, "p99.9": latency.p999, "max": latency.max}
+    return tuple(Place(name, value) for name, value in values.items())
 
 
 def _window(result: LoadResult) -> str:
