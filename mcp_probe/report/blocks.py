@@ -54,6 +54,11 @@ class Words:
     shorten: Literal["start", "middle", "end"] = "end"
 
 
+def words(text: str, role: Role = "plain") -> Words:
+    """A cell of one piece of text."""
+    return Words((Span(text, role),))
+
+
 @dataclass(frozen=True, slots=True)
 class Items:
     """A cell of several texts, most important first: as many as fit, and the first one in any case.

@@ -20,6 +20,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from mcp_probe.clock import now_ns
 
+ANSWER_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -112,14 +114,13 @@ async def stdio_client_session(
     mode: Literal["auto", "legacy"] = "auto",
     environment: Mapping[str, str] | None = None,
     stderr: TextIO | None = None,
-    timeout_seconds: float | None = 60.0,
     options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[LoadSession]:
     """Starts ``command`` as a stdio MCP server, connects to it, lists its tools once, and stops it at the end.
 
     The server gets this process's whole environment with ``environment`` on top (the SDK alone would pass
     on a handful of variables). ``stderr`` must be a real file, not a StringIO; ``None`` = this process's own.
-    ``timeout_seconds`` bounds each wait for an answer. Tools are listed because the SDK's client otherwise
+    :data:`ANSWER_S` bounds each wait for an answer. Tools are listed because the SDK's client otherwise
     does so in the middle of the first calls, to check their results. ``options`` are more of the SDK's client: its
     callbacks.
 
@@ -133,9 +134,7 @@ async def stdio_client_session(
     )
     transport = stdio_client(parameters, errlog=stderr if stderr is not None else sys.stderr)
     try:
-        async with Client(
-            transport, mode=mode, read_timeout_seconds=timeout_seconds, cache=None, **(options or {})
-        ) as client:
+        async with Client(transport, mode=mode, read_timeout_seconds=ANSWER_S, cache=None, **(options or {})) as client:
             await client.list_tools()
             yield LoadSession(client)
     except Exception as exc:

@@ -62,8 +62,7 @@ def run(*, seconds: float | None = None) -> Summary:
 
 def _folded(recording: Path) -> Summary:
     fold = Fold()
-    for frame in read_recording(recording):
-        fold.add(frame)
+    fold.add_all(read_recording(recording))
     return fold.summary()
 
 

@@ -59,11 +59,6 @@ class ThreadedClient:
             self.close()
             raise
 
-    @property
-    def pid(self) -> int:
-        """The server's process, or its launcher's."""
-        return self._process.pid
-
     def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The result of one tool call. Raises: LaunchError, also for an answer that is an error or too late."""
         return self._request("tools/call", {"name": tool, "arguments": dict(arguments)})

@@ -9,7 +9,7 @@ from mcp_probe.clock import now_ns
 from mcp_probe.workloads.load.lateness import Beat
 from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Call
-from mcp_probe.workloads.load.peer import Peer
+from mcp_probe.workloads.load.peer import Peer, reply_within
 from mcp_probe.workloads.load.wire import Reply
 
 LEAD_S = 0.05
@@ -17,6 +17,9 @@ LEAD_S = 0.05
 
 MOST_OUTSTANDING = 20_000
 """Requests in flight at most; what is due beyond is counted as not sent. Keeps a dead server from eating our memory."""
+
+_GRACE_S = 5.0
+"""An answer that comes so long after the window of the closed loop still counts."""
 
 
 class _Gauge:
@@ -185,7 +188,7 @@ async def closed_loop(
             gauge.change(1, now_ns())
             future = turns.post(peer, call)
             sent = now_ns()
-            reply = await _reply_by(future, end)
+            reply = await reply_within(future, (end - now_ns()) / 1e9 + _GRACE_S)
             if reply is None:
                 now = now_ns()
                 log.add(call, due, sent, now, "cancelled")
@@ -197,13 +200,3 @@ async def closed_loop(
     await asyncio.gather(*(client() for _ in range(in_flight)))
     log.ended_ns = log.last_done_ns or now_ns()
     return log
-
-
-async def _reply_by(future: asyncio.Future[Reply], end_ns: int) -> Reply | None:
-    """The reply, or ``None`` when it does not come within five seconds of the end of the window."""
-    left = (end_ns - now_ns()) / 1e9 + 5.0
-    await asyncio.wait((future,), timeout=max(left, 0.0))
-    if future.done() and not future.cancelled():
-        return future.result()
-    future.cancel()
-    return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from mcp_probe.report import figures
 from mcp_probe.report.page.document import headed, page_of
 from mcp_probe.report.page.plots import Place, Plot, Series, figure
 from mcp_probe.workloads.load.page import blocks
-from mcp_probe.workloads.load.result import Latency, LoadResult
-
-SHARES = ("p50", "p90", "p99", "p99.9", "max")
+from mcp_probe.workloads.load.result import Latency, LoadResult, Slice
 
 
 def html(result: LoadResult) -> str:
@@ -23,14 +23,10 @@ def _rates(result: LoadResult) -> str:
     if len(slices) < 2:
         return ""
     width_s = slices[1].start_s - slices[0].start_s
-    rows = {
-        "offered": [each.due / width_s for each in slices],
-        "sent": [each.sent / width_s for each in slices],
-        "answered": [each.answered / width_s for each in slices],
-    }
-    series = tuple(
-        Series(name, tuple(Place(round(each.start_s, 1), rate) for each, rate in zip(slices, values, strict=True)))
-        for name, values in rows.items()
+    series = (
+        _over_time("offered", slices, lambda each: each.due / width_s),
+        _over_time("sent", slices, lambda each: each.sent / width_s),
+        _over_time("answered", slices, lambda each: each.answered / width_s),
     )
     remark = "Seconds since the window began. Offered above sent: the generator was late."
     return _drawn(Plot("Requests a second", "lines", series, lambda rate: f"{figures.decimal(rate)}/s", remark=remark))
@@ -50,20 +46,21 @@ def _latency(result: LoadResult) -> str:
 
 
 def _percentiles(latency: Latency) -> tuple[Place, ...]:
-    values = (latency.p50, latency.p90, latency.p99, latency.p999, latency.max)
-    return tuple(Place(name, value) for name, value in zip(SHARES, values, strict=True))
+    values = {"p50": latency.p50, "p90": latency.p90, "p99": latency.p99, "p99.9": latency.p999, "max": latency.max}
+    return tuple(Place(name, value) for name, value in values.items())
 
 
 def _window(result: LoadResult) -> str:
-    rows = {"p50": [each.p50 for each in result.slices], "longest": [each.max for each in result.slices]}
-    series = tuple(
-        Series(
-            name, tuple(Place(round(each.start_s, 1), value) for each, value in zip(result.slices, values, strict=True))
-        )
-        for name, values in rows.items()
+    series = (
+        _over_time("p50", result.slices, lambda each: each.p50),
+        _over_time("longest", result.slices, lambda each: each.max),
     )
     remark = "Seconds since the window began, by when requests were due."
     return _drawn(Plot("Latency over the window", "lines", series, figures.duration, log_y=True, remark=remark))
+
+
+def _over_time(name: str, slices: Sequence[Slice], value_of: Callable[[Slice], float | None]) -> Series:
+    return Series(name, tuple(Place(round(each.start_s, 1), value_of(each)) for each in slices))
 
 
 def _drawn(plot: Plot) -> str:

@@ -14,7 +14,7 @@ from mcp_probe.clock import now_ns
 from mcp_probe.errors import MissingExtraError
 from mcp_probe.workloads.load import wire
 from mcp_probe.workloads.load.handshake import Say, shake_hands
-from mcp_probe.workloads.load.peer import Target
+from mcp_probe.workloads.load.peer import Peer, Target
 from mcp_probe.workloads.load.wire import LEGACY, Order, Reply
 
 try:
@@ -28,15 +28,10 @@ _END_OF_STREAM_S = 1.0
 """An event stream that is not ended this long after its answer is dropped, and its connection with it."""
 
 
-class HttpPeer:
+class HttpPeer(Peer):
     """One endpoint. Made by :func:`http_peer`."""
 
     def __init__(self, target: Target, client: aiohttp.ClientSession) -> None:
-        self.modern = True
-        self.protocol = ""
-        self.server = ""
-        self.capabilities: Mapping[str, Any] = {}
-        self.pid: int | None = None
         self._target = target
         self._client = client
         self._session_id = ""
@@ -44,12 +39,10 @@ class HttpPeer:
         self._asides: set[asyncio.Future[Any]] = set()
 
     def post(self, order: Order, *, stamped: bool = False) -> asyncio.Future[Reply]:
-        """See :class:`mcp_probe.workloads.load.peer.Peer`."""
         self._numbers += 1
         return asyncio.ensure_future(self._post(self._numbers, order, stamped))
 
     def notify(self, order: Order) -> asyncio.Future[Reply]:
-        """See :class:`mcp_probe.workloads.load.peer.Peer`."""
         return asyncio.ensure_future(self._post(None, order, False))
 
     def gone(self) -> str:
@@ -70,7 +63,9 @@ class HttpPeer:
             body = wire.encode(number, order, modern=self.modern, sent_ns=now if stamped else None)
             return await self._exchange(number, order, body, now)
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError, ValueError) as exc:
-            return Reply(now, now_ns(), "transport error", _sentence(exc, self._target.url), cause=_cause(exc))
+            failed_ns = now_ns()
+            cause, said = _told(exc, self._target.url)
+            return Reply(now, failed_ns, "transport error", said, cause=cause)
 
     def _headers(self, order: Order) -> dict[str, str]:
         headers = wire.headers_of(order, modern=self.modern)
@@ -103,7 +98,7 @@ class HttpPeer:
             with suppress(ValueError):
                 message = json.loads(content)
                 if isinstance(message, Mapping) and ("result" in message or "error" in message):
-                    reply = wire.read(message, sent_ns, now, len(content))
+                    reply = wire.read(message, sent_ns, now)
                     return reply if response.status < 400 else replace(reply, cause=f"HTTP {response.status}")
         text = wire.one_line(content[:400].decode(errors="replace"))
         where = f" to {response.headers.get('location')}" if 300 <= response.status < 400 else ""
@@ -114,10 +109,8 @@ class HttpPeer:
     async def _events(self, response: aiohttp.ClientResponse, number: int, sent_ns: int) -> Reply:
         """The answer among the events of a stream."""
         events = EventStream()
-        size = 0
         async for chunk in response.content.iter_any():
             now = now_ns()
-            size += len(chunk)
             for data in events.feed(chunk):
                 message = json.loads(data)
                 if "method" in message:
@@ -125,7 +118,7 @@ class HttpPeer:
                         self._answer(message)
                 elif message.get("id") == number or "error" in message:
                     await self._drained(response)
-                    return wire.read(message, sent_ns, now, size)
+                    return wire.read(message, sent_ns, now)
         said = "the event stream ended without an answer"
         return Reply(sent_ns, now_ns(), "transport error", said, cause=wire.NO_ANSWER)
 
@@ -159,12 +152,10 @@ class HttpPeer:
                 "mcp-session-id": self._session_id,
                 "mcp-protocol-version": self.protocol,
             }
+            patience = aiohttp.ClientTimeout(total=2.0)
             with suppress(aiohttp.ClientError, OSError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._delete(headers), 2.0)
-
-    async def _delete(self, headers: Mapping[str, str]) -> None:
-        async with self._client.delete(self._target.url, headers=headers):
-            pass
+                async with self._client.delete(self._target.url, headers=headers, timeout=patience):
+                    pass
 
 
 class EventStream:
@@ -212,15 +203,17 @@ async def http_peer(target: Target, connections: int, say: Say | None = None) ->
             await asyncio.shield(peer.leave())
 
 
-def _cause(exc: BaseException) -> str:
-    """The kind of failure; a sentence may name ports, sizes and what else differs from one to the next."""
-    number = _errno(exc)
+def _told(exc: BaseException, url: str) -> tuple[str, str]:
+    """The kind of failure, and a sentence, which may name ports, sizes and what else differs from one to the next."""
+    number = getattr(exc, "errno", None) or getattr(getattr(exc, "os_error", None), "errno", None)
     if number in (errno.EMFILE, errno.ENFILE):
-        return "no file descriptor left"
+        what = "no file descriptor is left for another connection; raise the limit with `ulimit -n`, or send less"
+        return "no file descriptor left", what
     if number == errno.ECONNREFUSED:
-        return "connection refused"
+        return "connection refused", f"nobody listens at {url}"
+    said = wire.one_line(str(exc) or type(exc).__name__)
     if number in (errno.ECONNRESET, errno.EPIPE):
-        return "connection reset"
+        return "connection reset", said
     for kind, name in (
         (asyncio.TimeoutError, "no connection in time"),
         (aiohttp.ServerDisconnectedError, "connection closed unanswered"),
@@ -229,19 +222,5 @@ def _cause(exc: BaseException) -> str:
         (ValueError, wire.NO_ANSWER),
     ):
         if isinstance(exc, kind):
-            return name
-    return type(exc).__name__
-
-
-def _errno(exc: BaseException) -> int | None:
-    number = getattr(exc, "errno", None) or getattr(getattr(exc, "os_error", None), "errno", None)
-    return number if isinstance(number, int) else None
-
-
-def _sentence(exc: BaseException, url: str) -> str:
-    number = _errno(exc)
-    if number in (errno.EMFILE, errno.ENFILE):
-        return "no file descriptor is left for another connection; raise the limit with `ulimit -n`, or send less"
-    if number == errno.ECONNREFUSED:
-        return f"nobody listens at {url}"
-    return wire.one_line(str(exc) or type(exc).__name__)
+            return name, said
+    return type(exc).__name__, said

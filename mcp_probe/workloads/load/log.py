@@ -84,8 +84,3 @@ class Log:
 
     def __len__(self) -> int:
         return len(self.call) + (0 if self.beyond is None else sum(self.beyond.fates.values()))
-
-    def count(self, *fates: Fate) -> int:
-        """How many met one of these fates."""
-        kept = sum(self.fate.count(_NUMBER_OF[fate]) for fate in fates)
-        return kept + (0 if self.beyond is None else sum(self.beyond.fates[fate] for fate in fates))

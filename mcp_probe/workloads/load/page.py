@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TextIO
 
 from mcp_probe.model import Quality
 from mcp_probe.report import figures
@@ -21,7 +20,7 @@ from mcp_probe.report.blocks import (
     Role,
     Span,
     Spans,
-    Words,
+    words,
 )
 from mcp_probe.report.console import draw
 from mcp_probe.report.figures import plural, quantity
@@ -30,16 +29,9 @@ from mcp_probe.workloads.load.stalls import stalls_told
 from mcp_probe.workloads.load.verdict import causes_told, doubts, figure, judged, omission
 
 
-def page(
-    result: LoadResult,
-    *,
-    width: int | None = None,
-    color: bool | None = None,
-    stream: TextIO | None = None,
-) -> str:
-    """The whole page as text; ``None`` decides by ``stream`` (stdout where that is ``None``)."""
-    target = sys.stdout if stream is None else stream
-    return draw(blocks(result), target, width=width, color=color)
+def page(result: LoadResult, *, width: int | None = None, color: bool | None = None) -> str:
+    """The whole page as text; ``None`` decides by stdout."""
+    return draw(blocks(result), sys.stdout, width=width, color=color)
 
 
 def blocks(result: LoadResult) -> Iterator[Block]:
@@ -97,10 +89,10 @@ def _rates(result: LoadResult) -> Iterator[Block]:
         columns=(Column(gap=1), Column("rate", right=True), Column("requests", right=True), Column(gap=1)),
         rows=tuple(
             (
-                Words((Span(name, "name"),)),
-                Words((Span(f"{figures.decimal(rate)}/s"),)),
-                Words((Span(quantity(count)),)),
-                Words((Span(what, "dim"),)),
+                words(name, "name"),
+                words(f"{figures.decimal(rate)}/s"),
+                words(quantity(count)),
+                words(what, "dim"),
             )
             for name, rate, count, what in rows
         ),
@@ -138,9 +130,9 @@ def _grid(title: str, rows: list[tuple[Cell, ...] | Paragraph | Flow]) -> Grid:
 def _latency_row(label: str, latency: Latency, role: Role = "plain") -> tuple[Cell, ...]:
     shares = (0.5, 0.9, 0.99, 0.999, 1.0)
     return (
-        Words((Span(label, "name" if role == "strong" else role),)),
-        Words((Span(quantity(latency.n), role),)),
-        *(Words((Span(figure(latency, share), role),)) for share in shares),
+        words(label, "name" if role == "strong" else role),
+        words(quantity(latency.n), role),
+        *(words(figure(latency, share), role) for share in shares),
     )
 
 
@@ -166,12 +158,12 @@ def _window(result: LoadResult) -> Iterator[Block]:
     yield Heading("Over the window", "by when requests were due")
     rows = tuple(
         (
-            Words((Span(f"{each.start_s:.1f} s", "dim"),)),
-            Words((Span(quantity(each.due)),)),
-            Words((Span(quantity(each.sent)),)),
-            Words((Span(quantity(each.answered)),)),
-            Words((Span(figures.duration(each.p50)),)),
-            Words((Span(("≥" if each.lower else "") + figures.duration(each.max)),)),
+            words(f"{each.start_s:.1f} s", "dim"),
+            words(quantity(each.due)),
+            words(quantity(each.sent)),
+            words(quantity(each.answered)),
+            words(figures.duration(each.p50)),
+            words(("≥" if each.lower else "") + figures.duration(each.max)),
             Gauge((each.max or 0.0) / worst if worst else None, _heat(each.max, result.open), track=False),
         )
         for each in result.slices

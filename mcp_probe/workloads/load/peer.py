@@ -77,11 +77,11 @@ def command_of(text: str) -> tuple[str, ...]:
 class Peer(Protocol):
     """A connected server. All methods run on the loop that it was connected on."""
 
-    modern: bool
-    protocol: str  # the version that was agreed on
-    server: str  # name and version, as the server states them; may be empty
-    capabilities: Mapping[str, Any]
-    pid: int | None  # of the process that was started, for stdio
+    modern: bool = True
+    protocol: str = ""  # the version that was agreed on
+    server: str = ""  # name and version, as the server states them; may be empty
+    capabilities: Mapping[str, Any] = {}
+    pid: int | None = None  # of the process that was started, for stdio
 
     def post(self, order: Order, *, stamped: bool = False) -> asyncio.Future[Reply]:
         """Sends at once and returns what will be the reply. It never raises; cancelling it gives the request up.
@@ -99,13 +99,13 @@ class Peer(Protocol):
         """As :meth:`gone`, when the exit code of a server that is just ending is known as well."""
 
 
-async def _answered(peer: Peer, order: Order, limit_s: float) -> Reply:
-    future = peer.post(order)
-    try:
-        return await asyncio.wait_for(asyncio.shield(future), limit_s)
-    except asyncio.TimeoutError:
-        future.cancel()
-        return Reply(0, 0, "transport error", f"{order.method} was not answered within {limit_s:g} s")
+async def reply_within(posted: asyncio.Future[Reply], limit_s: float) -> Reply | None:
+    """What came; ``None`` if nothing did in so many seconds, and then the request is given up."""
+    await asyncio.wait((posted,), timeout=max(limit_s, 0.0))
+    if posted.done() and not posted.cancelled():
+        return posted.result()
+    posted.cancel()
+    return None
 
 
 async def listed(peer: Peer, what: str, *, most_pages: int = 50) -> list[Mapping[str, Any]]:
@@ -118,9 +118,11 @@ async def listed(peer: Peer, what: str, *, most_pages: int = 50) -> list[Mapping
     found: list[Mapping[str, Any]] = []
     cursor: Any = None
     for _ in range(most_pages):
-        reply = await _answered(peer, Order(f"{what}/list", {} if cursor is None else {"cursor": cursor}), START_S)
-        if reply.kind != "ok" or reply.result is None:
-            raise LaunchError(f"The server does not list its {what}: {await peer.last_words() or reply.failure}.")
+        order = Order(f"{what}/list", {} if cursor is None else {"cursor": cursor})
+        reply = await reply_within(peer.post(order), START_S)
+        if reply is None or reply.kind != "ok" or reply.result is None:
+            said = f"{order.method} was not answered within {START_S:g} s" if reply is None else reply.failure
+            raise LaunchError(f"The server does not list its {what}: {await peer.last_words() or said}.")
         items = reply.result.get(what)
         found += [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
         cursor = reply.result.get("nextCursor")
@@ -129,6 +131,6 @@ async def listed(peer: Peer, what: str, *, most_pages: int = 50) -> list[Mapping
     return found
 
 
-def names(items: Sequence[Mapping[str, Any]], key: str = "name") -> list[str]:
+def names(items: Sequence[Mapping[str, Any]]) -> list[str]:
     """Their names, in the server's order."""
-    return [str(item[key]) for item in items if key in item]
+    return [str(item["name"]) for item in items if "name" in item]

@@ -7,7 +7,7 @@ count with the time they had waited, and a percentile that one of them may move 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
@@ -140,7 +140,7 @@ class Phase:
     @property
     def answered(self) -> int:
         """Answers, whatever they said."""
-        return sum(self.fates[fate] for fate in ("ok", "tool error", "protocol error"))
+        return sum(self.fates[fate] for fate in ANSWERED)
 
     @property
     def failed(self) -> int:
@@ -175,7 +175,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """One load, complete. Serialised by :meth:`to_json`."""
+    """One load, complete. Serialised by :func:`mcp_probe.workloads.load.verdict.json_of`."""
 
     target: str
     transport: str
@@ -193,10 +193,6 @@ class LoadResult:
     server_side: ServerSide | None = None
     stalls: tuple[Stall, ...] = ()  # of the open loop
     start: Start | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; keys may be added, none renamed without a new ``format``."""
-        return {"format": FORMAT, **asdict(self)}
 
 
 def latency_of(times: Times | Sequence[int], gave_up: Times | Sequence[int] = ()) -> Latency:

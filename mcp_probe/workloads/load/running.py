@@ -18,11 +18,12 @@ from mcp_probe.errors import LaunchError, OptionError
 from mcp_probe.model import QUEUE, Percentiles, RequestRecord
 from mcp_probe.record.file import read_recording
 from mcp_probe.workloads.bench.machine import ForeignLoad, describe_machine
-from mcp_probe.workloads.load import loops, sessions
+from mcp_probe.workloads.load import loops
+from mcp_probe.workloads.load.connecting import MOST_SESSIONS, connect_all
 from mcp_probe.workloads.load.generator import Turns, closed_loop, open_loop
 from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Call, Mix, named
-from mcp_probe.workloads.load.peer import Peer, Target, listed, names
+from mcp_probe.workloads.load.peer import Peer, Target, listed, names, reply_within
 from mcp_probe.workloads.load.result import (
     LoadResult,
     ServerSide,
@@ -33,7 +34,6 @@ from mcp_probe.workloads.load.result import (
     phase_of,
     slices_of,
 )
-from mcp_probe.workloads.load.sessions import connect_all
 from mcp_probe.workloads.load.stalls import stalls_of
 
 Show = Callable[[str], None]
@@ -72,8 +72,8 @@ def run_load(target: Target, mix: Mix, options: LoadOptions | None = None, show:
             "A server behind a URL cannot be put under the probe from here. "
             "Start it with `mcp-probe run -- …` yourself: its report will say how long requests waited unread."
         )
-    if not 1 <= options.sessions <= sessions.MOST:
-        raise OptionError(f"sessions is {options.sessions}; expected 1 to {sessions.MOST:,}.")
+    if not 1 <= options.sessions <= MOST_SESSIONS:
+        raise OptionError(f"sessions is {options.sessions}; expected 1 to {MOST_SESSIONS:,}.")
     if options.profile and options.sessions > 1:
         raise OptionError(
             f"--profile shows what one server process saw, and --sessions {options.sessions} starts so many of them. "
@@ -146,7 +146,7 @@ async def _phases(peer: Peer, mix: Mix, stop: asyncio.Event, show: Show) -> tupl
     log = await open_loop(
         peer, turns, mix.schedule(), drain_s=mix.drain, stop=stop, show=progress, window_s=mix.window_s
     )
-    foreign = load.cores() if target_is_ours(peer) else None
+    foreign = None if peer.pid is None else load.cores()  # behind a URL, the server's own work looks foreign
     closed = None
     if mix.in_flight and not stop.is_set() and not peer.gone():
         show(f"closed loop, {mix.in_flight} in flight")
@@ -156,11 +156,6 @@ async def _phases(peer: Peer, mix: Mix, stop: asyncio.Event, show: Show) -> tupl
             peer, turns, mix.schedule(), in_flight=mix.in_flight, window_s=window_s + 0.001, stop=stop
         )
     return log, closed, foreign
-
-
-def target_is_ours(peer: Peer) -> bool:
-    """Whether the server is a process of ours, so that what it burns is not foreign load."""
-    return peer.pid is not None
 
 
 async def check_calls(peer: Peer, mix: Mix) -> float:
@@ -183,12 +178,9 @@ async def check_calls(peer: Peer, mix: Mix) -> float:
 
 
 async def _check(peer: Peer, call: Call) -> float:
-    future = peer.post(call.order(0))
-    await asyncio.wait((future,), timeout=FIRST_CALL_S)
-    if not future.done():
-        future.cancel()
+    reply = await reply_within(peer.post(call.order(0)), FIRST_CALL_S)
+    if reply is None:
         raise LaunchError(f"{call.operation} was not answered within {FIRST_CALL_S:g} s, with no other call in flight.")
-    reply = future.result()
     if reply.kind != "ok":
         raise LaunchError(
             f"{call.operation} fails ({reply.kind}): {await peer.last_words() or reply.failure}. Correct its "
@@ -255,9 +247,9 @@ def _server_side(recording: Path, log: Log) -> ServerSide | None:
     return ServerSide(
         count=len(mine),
         pipe_wait=_percentiles([max(0, each.arrival_ns - (each.sent_ns or 0)) for each in mine]),
-        queue_p50=_median([_sum(each, "queue_transport", "queue_dispatch") for each in mine]),
-        handling_p50=_median([_handling(each) for each in finished]),
-        write_p50=_median([_sum(each, "write_wait", "write_flush") for each in finished]),
+        queue_p50=_percentiles([_sum(each, "queue_transport", "queue_dispatch") for each in mine]).p50,
+        handling_p50=_percentiles([_handling(each) for each in finished]).p50,
+        write_p50=_percentiles([_sum(each, "write_wait", "write_flush") for each in finished]).p50,
         total=_percentiles([each.end_ns - each.arrival_ns for each in finished]),
         verdict=seen.summary.verdict.sentence,
         why=explain(seen),
@@ -276,13 +268,9 @@ def _handling(record: RequestRecord) -> int | None:
     return record.result_ns - record.first_step_ns
 
 
-def _median(values: Sequence[int | None]) -> float | None:
+def _percentiles(values: Sequence[int | None]) -> Percentiles:
+    """Milliseconds, by nearest rank, of those that are known."""
     ordered = sorted(value for value in values if value is not None)
-    return ordered[(len(ordered) - 1) // 2] / 1e6 if ordered else None
-
-
-def _percentiles(values: Sequence[int]) -> Percentiles:
-    ordered = sorted(values)
     if not ordered:
         return Percentiles(None, None, None, None)
     at = [ordered[max(ceil(share * len(ordered)) - 1, 0)] / 1e6 for share in (0.5, 0.95, 0.99, 1.0)]

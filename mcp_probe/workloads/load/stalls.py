@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from mcp_probe.aggregate.phrasing import joined
 from mcp_probe.workloads.load.lateness import Pauses
 from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.mix import Mix
@@ -111,19 +112,15 @@ def stalls_told(stalls: Sequence[Stall]) -> str:
     lengths = [stall.length_s for stall in passed]
     alike = max(lengths) <= _ALIKE * min(lengths)
     if alike and len(passed) <= _MOST_NAMED:
-        instants = _listed([_second(each.start_s) for each in passed])
+        instants = joined([_second(each.start_s) for each in passed])
         least = "at least " if any(stall.at_least for stall in passed) else ""
         said = f"The server stalled {least}{_length(median(lengths))} at {instants} s."
     else:
         longest = sorted(sorted(passed, key=lambda each: -each.length_s)[:_MOST_NAMED], key=lambda each: each.start_s)
-        named = _listed([f"{_mark(each)}{_length(each.length_s)} at {_second(each.start_s)} s" for each in longest])
+        named = joined([f"{_mark(each)}{_length(each.length_s)} at {_second(each.start_s)} s" for each in longest])
         which = ", the longest" if len(passed) > len(longest) else ""
         said = f"The server stalled {len(passed)} times, {_length(sum(lengths))} in all{which}: {named}."
     return f"{said} {end}".strip()
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _mark(stall: Stall) -> str:

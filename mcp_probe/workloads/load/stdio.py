@@ -7,16 +7,16 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import IO, Any
+from typing import IO
 
 from mcp_probe.clock import now_ns
 from mcp_probe.errors import LaunchError, OptionError
 from mcp_probe.record.private_file import create
 from mcp_probe.workloads.load import wire
 from mcp_probe.workloads.load.handshake import Say, shake_hands
-from mcp_probe.workloads.load.peer import Target
+from mcp_probe.workloads.load.peer import Peer, Target
 from mcp_probe.workloads.load.wire import Order, Reply
 
 _CLOSING_S = 10.0
@@ -31,18 +31,11 @@ ENDED = "the server ended"
 """The cause of a failure: what happened to the other requests of that server as well."""
 
 
-class StdioPeer(asyncio.SubprocessProtocol):
+class StdioPeer(Peer, asyncio.SubprocessProtocol):
     """The child's pipes. Made by :func:`stdio_peer`."""
 
     def __init__(self) -> None:
-        self.modern = True
-        self.protocol = ""
-        self.server = ""
-        self.capabilities: Mapping[str, Any] = {}
-        self.pid: int | None = None
-        self.noise = 0  # lines on stdout that are no JSON-RPC
-        self.noise_bytes = 0
-        self._first_noise = ""
+        self._first_noise = ""  # on its stdout, of what is no JSON-RPC
         self._numbers = 0
         self._waiting: dict[int, tuple[asyncio.Future[Reply], int]] = {}
         self._rest: list[bytes] = []
@@ -93,7 +86,6 @@ class StdioPeer(asyncio.SubprocessProtocol):
     # --- the generator's side ---
 
     def post(self, order: Order, *, stamped: bool = False) -> asyncio.Future[Reply]:
-        """See :class:`mcp_probe.workloads.load.peer.Peer`."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._numbers += 1
         number = self._numbers
@@ -108,7 +100,6 @@ class StdioPeer(asyncio.SubprocessProtocol):
         return future
 
     def notify(self, order: Order) -> asyncio.Future[Reply]:
-        """See :class:`mcp_probe.workloads.load.peer.Peer`."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         now = now_ns()
         if self._stdin is not None and not self._gone:
@@ -117,7 +108,7 @@ class StdioPeer(asyncio.SubprocessProtocol):
         return future
 
     def gone(self) -> str:
-        """See :class:`mcp_probe.workloads.load.peer.Peer`; ends with the last that was heard of the server."""
+        """Ends with the last that was heard of the server."""
         if not self._gone:
             return ""
         last = self.heard()
@@ -125,7 +116,6 @@ class StdioPeer(asyncio.SubprocessProtocol):
         return self._gone + noise + (f"; on stderr it said last: {last}" if last else "")
 
     async def last_words(self) -> str:
-        """See :class:`mcp_probe.workloads.load.peer.Peer`."""
         if self._gone:
             await self._ends_within(_KILLING_S)
         return self.gone()
@@ -137,8 +127,6 @@ class StdioPeer(asyncio.SubprocessProtocol):
             message = json.loads(line)
             number = message.get("id")
         except (ValueError, AttributeError):
-            self.noise += 1
-            self.noise_bytes += len(line)
             self._first_noise = self._first_noise or wire.one_line(line[:400].decode(errors="replace"))
             return
         if "method" in message:
@@ -147,7 +135,7 @@ class StdioPeer(asyncio.SubprocessProtocol):
             return
         waiting = self._waiting.pop(number, None) if isinstance(number, int) else None
         if waiting is not None and not waiting[0].done():
-            waiting[0].set_result(wire.read(message, waiting[1], now, len(line)))
+            waiting[0].set_result(wire.read(message, waiting[1], now))
 
     def _given_up(self, number: int) -> None:
         if self._waiting.pop(number, None) is not None and not self._gone and self._stdin is not None:

@@ -13,7 +13,7 @@ from typing import Any
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Role
 from mcp_probe.report.figures import plural, quantity
-from mcp_probe.workloads.load.result import Latency, LoadResult, Phase
+from mcp_probe.workloads.load.result import FORMAT, Latency, LoadResult, Phase
 
 LATE_MS = 5.0
 LATE_SHARE = 0.2
@@ -88,9 +88,8 @@ def causes_told(phase: Phase) -> str:
 
 
 def json_of(result: LoadResult) -> dict[str, Any]:
-    """The result as plain JSON values, its verdict first."""
-    content = result.to_json()
-    return {"format": content.pop("format"), "verdict": asdict(judged(result)), **content}
+    """The result as plain JSON values, its verdict first; keys may be added, none renamed without a new ``format``."""
+    return {"format": FORMAT, "verdict": asdict(judged(result)), **asdict(result)}
 
 
 def generator_behind(phase: Phase) -> bool:

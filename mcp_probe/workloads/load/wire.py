@@ -68,7 +68,6 @@ class Reply:
     kind: Kind
     failure: str = ""  # one line, for people; empty for "ok"
     result: Mapping[str, Any] | None = None
-    answer_bytes: int = 0
     cause: str = ""  # the kind of failure, from a short list: what failures are counted by; empty for "ok"
 
     @property
@@ -109,24 +108,22 @@ def _header_value(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
-def read(message: Mapping[str, Any], sent_ns: int, answered_ns: int, size: int) -> Reply:
+def read(message: Mapping[str, Any], sent_ns: int, answered_ns: int) -> Reply:
     """The reply that a JSON-RPC response makes."""
     if "error" in message:
         error = message["error"] if isinstance(message["error"], Mapping) else {}
         text = one_line(f"{error.get('message', 'an error without a message')} (code {error.get('code')})")
         cause = f"JSON-RPC {one_line(str(error.get('code')))}"
-        return Reply(sent_ns, answered_ns, "protocol error", text, None, size, cause)
+        return Reply(sent_ns, answered_ns, "protocol error", text, cause=cause)
     result = message.get("result")
     if not isinstance(result, Mapping):
-        return Reply(sent_ns, answered_ns, "protocol error", "neither a result nor an error", None, size, NO_ANSWER)
+        return Reply(sent_ns, answered_ns, "protocol error", "neither a result nor an error", cause=NO_ANSWER)
     if result.get("isError"):
-        return Reply(
-            sent_ns, answered_ns, "tool error", one_line(text_of(result)) or "isError", result, size, "isError"
-        )
+        return Reply(sent_ns, answered_ns, "tool error", one_line(text_of(result)) or "isError", result, "isError")
     if result.get("resultType") == "input_required":
         text = "it asks its client for input"
-        return Reply(sent_ns, answered_ns, "protocol error", text, result, size, "input required")
-    return Reply(sent_ns, answered_ns, "ok", "", result, size)
+        return Reply(sent_ns, answered_ns, "protocol error", text, result, "input required")
+    return Reply(sent_ns, answered_ns, "ok", "", result)
 
 
 def text_of(result: Mapping[str, Any]) -> str:

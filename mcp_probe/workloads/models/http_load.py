@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from mcp_probe.workloads.bench.statistics import percentile
-from mcp_probe.workloads.models.io import limit_descriptors
+from mcp_probe.workloads.models.io import limit_descriptors, probed
 from mcp_probe.workloads.servers.delay_http import counts
 
 Pattern = Literal["per_request", "unverified", "one_context", "no_keepalive", "default", "limits", "http2", "raw"]
@@ -148,7 +148,7 @@ class Tally:
                 self.versions[version] += 1
 
 
-async def measure(httpx: Any, url: str, level: Level, wrap: Callable[[Once], Once]) -> dict[str, Any]:
+async def measure(httpx: Any, url: str, level: Level, wrap: Callable[[str, Once], Once]) -> dict[str, Any]:
     """Runs one level; its total time includes the drain, as the document's does.
 
     The request that gets the library's late imports over with is in the server's counts, and in nothing else.
@@ -159,7 +159,7 @@ async def measure(httpx: Any, url: str, level: Level, wrap: Callable[[Once], Onc
     opened = raw_requests(url) if level.pattern == "raw" else requests_of(httpx, url, level)
     async with opened as plain:
         await plain()  # the libraries import half of themselves with their first request
-        once = wrap(plain)
+        once = wrap(level.pattern, plain)
         began_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
         until_ns = began_ns + round(level.seconds * 1e9)
         workers = [asyncio.create_task(tally.work(once, until_ns)) for _ in range(level.concurrency)]
@@ -256,35 +256,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         said["construction_ms"] = construction_ms(httpx, options.construct)
     if options.profile:
         said["shares"] = [
-            profiled_shares(lambda one=level: asyncio.run(measure(httpx, options.url, one, lambda once: once)))  # type: ignore[misc]
+            profiled_shares(lambda one=level: asyncio.run(measure(httpx, options.url, one, lambda name, once: once)))  # type: ignore[misc]
             for level in levels
         ]
-    elif options.record:
-        said["levels"] = _under_the_probe(httpx, options, levels)
     else:
-        said["levels"] = [asyncio.run(measure(httpx, options.url, level, lambda once: once)) for level in levels]
+        with probed(options.record, slow_step_ms=2.0) as wrap:  # a TLS context takes 5 to 20 ms
+            said["levels"] = [asyncio.run(measure(httpx, options.url, level, wrap)) for level in levels]
     sys.stdout.write(json.dumps(said) + "\n")
-
-
-def _under_the_probe(httpx: Any, options: argparse.Namespace, levels: list[Level]) -> list[dict[str, Any]]:
-    from mcp_probe.session import Probe
-
-    probe = Probe(record=options.record, slow_step_ms=2.0)  # a TLS context takes 5 to 20 ms
-
-    def wrap_for(level: Level) -> Callable[[Once], Once]:
-        def wrap(once: Once) -> Once:
-            async def fetch() -> tuple[str, int]:
-                return await once()
-
-            fetch.__qualname__ = level.pattern  # what the probe calls the operation
-            return probe.profile(fetch)
-
-        return wrap
-
-    try:
-        return [asyncio.run(measure(httpx, options.url, level, wrap_for(level))) for level in levels]
-    finally:
-        probe.detach()
 
 
 if __name__ == "__main__":

@@ -23,13 +23,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar, cast
 
 from mcp_probe.workloads.models.clients import AsyncGet, Get, async_client, sync_client
 from mcp_probe.workloads.models.cpu import Costs, gil_enabled
 from mcp_probe.workloads.models.urls import paths
 
-Wrap = Callable[[AsyncGet], AsyncGet]
+F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Job:
     limit: int
     library: str
     file: BinaryIO
-    wrap: Wrap
+    wrap: Callable[[str, AsyncGet], AsyncGet]
     lock: threading.Lock = field(default_factory=threading.Lock)
     written: int = 0
     failures: Counter[str] = field(default_factory=Counter)
@@ -117,7 +117,7 @@ def workers(job: Job) -> None:
     async def every() -> None:
         waiting = iter(job.urls())
         async with async_client(job.library, job.limit) as plain:
-            get = job.wrap(plain)
+            get = job.wrap("fetch", plain)
 
             async def work() -> None:
                 for url in waiting:
@@ -163,7 +163,7 @@ async def _chunk(job: Job, chunk: list[str], limit: int) -> None:
 
 async def _gather(job: Job, every: list[str], limit: int, keep: Callable[[bytes], object] | None = None) -> None:
     async with async_client(job.library, limit) as plain:
-        get = job.wrap(plain)
+        get = job.wrap("fetch", plain)
         await asyncio.gather(*(_afetch(job, get, url, keep or job.keep) for url in every))
 
 
@@ -218,7 +218,7 @@ def sync_on_a_loop(job: Job) -> None:
             async def get(url: str) -> bytes:
                 return plain(url)
 
-            wrapped = job.wrap(get)
+            wrapped = job.wrap("fetch", get)
             for url in job.urls():
                 await _afetch(job, wrapped, url, job.keep)
 
@@ -235,7 +235,7 @@ def threads_of_a_pool(job: Job) -> None:
             async def get(url: str) -> bytes:
                 return await loop.run_in_executor(pool, plain, url)
 
-            wrapped = job.wrap(get)
+            wrapped = job.wrap("fetch", get)
             await asyncio.gather(*(_afetch(job, wrapped, url, job.keep) for url in job.urls()))
 
     asyncio.run(every())
@@ -245,22 +245,21 @@ PROFILED = {**MODELS, "sync": sync_on_a_loop, "threads": threads_of_a_pool}
 
 
 @contextmanager
-def probed(record: str | None) -> Iterator[Wrap]:
-    """Yields what puts a request under the probe; does nothing without ``record``."""
+def probed(record: str | None, **options: Any) -> Iterator[Callable[[str, F], F]]:
+    """Yields what puts a request under the probe, by a name; does nothing without ``record``."""
     if record is None:
-        yield lambda get: get
+        yield lambda name, request: request
         return
     from mcp_probe.session import Probe
 
-    probe = Probe(record=record)
+    probe = Probe(record=record, **options)
 
-    def wrap(get: AsyncGet) -> AsyncGet:
-        async def fetch(url: str) -> bytes:
-            return await get(url)
+    def wrap(name: str, request: F) -> F:
+        async def fetch(*arguments: Any) -> Any:
+            return await request(*arguments)
 
-        fetch.__qualname__ = "fetch"
-        followed: Callable[[str], Awaitable[bytes]] = probe.profile(fetch)
-        return followed
+        fetch.__qualname__ = name
+        return cast("F", probe.profile(fetch))
 
     try:
         yield wrap

@@ -101,21 +101,19 @@ async def run_model(module: str, *arguments: object) -> ModelRun:
 
     Raises: LaunchError where it fails, with its last words, or takes longer than :data:`LIMIT_S`.
     """
-    said, samples = await _run(module, [str(argument) for argument in arguments])
-    return ModelRun.of(said, samples)
+    return ModelRun.of(*await _run(module, arguments))
 
 
 async def ask_model(module: str, *arguments: object) -> dict[str, Any]:
     """As :func:`run_model`, for programs that time nothing: what it printed."""
-    said, _ = await _run(module, [str(argument) for argument in arguments])
-    return said
+    return (await _run(module, arguments))[0]
 
 
 async def explain_model(module: str, *arguments: object) -> tuple[Seen, str]:
     """Runs the model once more with ``--record``: what the probe saw, and its sentence. Its times are not for use."""
     with tempfile.TemporaryDirectory(prefix="mcp-probe-bench-") as folder:
         recording = Path(folder, "recording.jsonl")
-        await _run(module, [*(str(argument) for argument in arguments), "--record", str(recording)])
+        await _run(module, [*arguments, "--record", recording])
         seen = Seen.of(list(read_recording(recording)), None, None)
     return seen, explain(seen)
 
@@ -133,9 +131,9 @@ async def explain_models(module: str, wanted: Mapping[str, Sequence[object]]) ->
     return found
 
 
-async def _run(module: str, arguments: Sequence[str]) -> tuple[dict[str, Any], list[Sample]]:
+async def _run(module: str, arguments: Sequence[object]) -> tuple[dict[str, Any], list[Sample]]:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        command = [sys.executable, "-m", module, *arguments]
+        command = [sys.executable, "-m", module, *map(str, arguments)]
         process = await anyio.open_process(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment_without_proxies()
         )

@@ -173,8 +173,8 @@ async def serve(descriptor: int, delay_s: float) -> None:
 class DelayServer:
     """A running server; made by :func:`delay_server`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, delay_ms: float) -> None:
-        self.process, self.port, self.delay_ms = process, port, delay_ms
+    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+        self.process, self.port = process, port
         self.url = f"http://{HOST}:{port}"
 
     def seen(self, *, reset: bool = True) -> Seen:
@@ -214,7 +214,7 @@ def delay_server(delay_ms: float) -> Iterator[DelayServer]:
         command = [sys.executable, "-m", module, "--descriptor", str(descriptor), "--delay-ms", f"{delay_ms:g}"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[descriptor])
     try:
-        server = DelayServer(process, port, delay_ms)
+        server = DelayServer(process, port)
         server.seen()
         yield server
     finally:
@@ -227,21 +227,15 @@ def delay_server(delay_ms: float) -> Iterator[DelayServer]:
             process.wait()
 
 
-def raise_descriptor_limit() -> int:
-    """Lets this process open as many files as the system allows it; returns how many."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serves on an inherited socket."""
     parser = argparse.ArgumentParser(description="A local HTTP server that answers after a known delay.")
     parser.add_argument("--descriptor", type=int, required=True)
     parser.add_argument("--delay-ms", type=float, default=0.0)
     options = parser.parse_args(arguments)
-    raise_descriptor_limit()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with suppress(KeyboardInterrupt):
         asyncio.run(serve(options.descriptor, options.delay_ms / 1000))
 

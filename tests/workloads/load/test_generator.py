@@ -70,7 +70,7 @@ def test_the_open_loop_sends_on_although_nothing_is_answered() -> None:
     peer = Told(lambda number: None)
     log = opened(peer, 50, drain_s=0.05)
     assert len(peer.sent) == 50
-    assert log.count("cancelled") == len(log) == 50
+    assert log.tally().fates["cancelled"] == len(log) == 50
     assert log.outstanding_peak == 50
     assert all(future.cancelled() for future in peer.futures)
 
@@ -78,7 +78,7 @@ def test_the_open_loop_sends_on_although_nothing_is_answered() -> None:
 def test_every_request_has_one_fate() -> None:
     kinds: list[Kind] = ["ok", "tool error", "protocol error", "transport error"]
     log = opened(Told(lambda number: kinds[number % 4]), 100)
-    assert [log.count(kind) for kind in kinds] == [25, 25, 25, 25]
+    assert [log.tally().fates[kind] for kind in kinds] == [25, 25, 25, 25]
     assert len(log) == 100
     assert sum(log.failures.values()) == 75
 
@@ -100,7 +100,7 @@ def test_beyond_a_bound_requests_are_counted_as_not_sent(monkeypatch: Any) -> No
     peer = Told(lambda number: None)
     log = opened(peer, 20, drain_s=0.05)
     assert len(peer.sent) == 7
-    assert (log.count("cancelled"), log.count("not sent")) == (7, 13)
+    assert (log.tally().fates["cancelled"], log.tally().fates["not sent"]) == (7, 13)
 
 
 def test_a_server_that_has_gone_ends_the_load() -> None:
@@ -125,7 +125,7 @@ def test_a_stopped_load_keeps_what_was_sent() -> None:
     log = loops.run(whole())
     assert log.interrupted
     assert 1 <= len(log) < 1000
-    assert log.count("cancelled") == len(log)
+    assert log.tally().fates["cancelled"] == len(log)
 
 
 def test_a_generator_that_stands_still_says_when_and_how_long() -> None:
@@ -195,7 +195,7 @@ def test_the_closed_loop_never_has_more_in_flight_than_it_was_told() -> None:
 
     log, worst = loops.run(whole())
     assert worst == 3 == log.outstanding_peak
-    assert log.count("ok") == len(log) == 60
+    assert log.tally().fates["ok"] == len(log) == 60
 
 
 def test_the_closed_loop_counts_what_it_came_too_late_for() -> None:
@@ -205,7 +205,7 @@ def test_the_closed_loop_counts_what_it_came_too_late_for() -> None:
         return await closed_loop(peer, Turns(CALL), every_second, in_flight=1, window_s=-1.0, stop=asyncio.Event())
 
     log = loops.run(whole())
-    assert log.count("not sent") == len(log) == 5
+    assert log.tally().fates["not sent"] == len(log) == 5
     assert not log.interrupted
 
 

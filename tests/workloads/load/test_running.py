@@ -13,7 +13,7 @@ from mcp_probe.workloads.load.log import Log
 from mcp_probe.workloads.load.page import page
 from mcp_probe.workloads.load.result import FORMAT, LoadResult
 from mcp_probe.workloads.load.running import LoadOptions, run_load
-from mcp_probe.workloads.load.verdict import judged
+from mcp_probe.workloads.load.verdict import json_of, judged
 from tests.workloads.load.raw import mix_of, raw_target, tool
 
 STALL_MS = 1500
@@ -87,7 +87,7 @@ def test_the_result_is_plain_json() -> None:
     import json
 
     result = run_load(raw_target(), mix_of(tool("echo"), tool("count"), rate=200, count=20, seconds=None))
-    read = json.loads(json.dumps(result.to_json()))
+    read = json.loads(json.dumps(json_of(result)))
     assert read["format"] == FORMAT
     assert read["open"]["fates"]["ok"] == 20
     assert sum(row["due"] for row in read["operations"]) == 20

@@ -14,11 +14,6 @@ def test_the_documented_totals_follow_from_a_host_of_twelve_characters() -> None
     assert expected_bytes(100_000, threads=10) == 51_145_360
 
 
-def test_a_shorter_host_takes_its_length_off_every_url() -> None:
-    assert expected_bytes(100_000, host_length=0) == 50_058_766
-    assert expected_bytes(100_000, threads=10, host_length=0) == 49_945_360
-
-
 @given(st.integers(0, 300), st.integers(1, 12))
 def test_arithmetic_and_encoding_agree(count: int, threads: int) -> None:
     counted = sum(sum(map(encoded_bytes, urls(count // threads))) for _ in range(threads))
@@ -28,10 +23,6 @@ def test_arithmetic_and_encoding_agree(count: int, threads: int) -> None:
 def test_queries_double_seven_times_and_start_over() -> None:
     lengths = [len(path.partition("query=")[2]) for path in paths(9)]
     assert lengths == [26, 52, 104, 208, 416, 832, 1664, 26, 52]
-
-
-def test_numbers_run_on_from_where_they_are_told_to_start() -> None:
-    assert [path.partition("?")[0] for path in paths(2, start=8)] == ["/anything/8", "/anything/9"]
 
 
 def test_a_character_of_several_bytes_counts_as_such() -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from mcp_probe.errors import LaunchError, OptionError
 from mcp_probe.workloads.load import loops
+from mcp_probe.workloads.load.connecting import Sessions, connect_all
 from mcp_probe.workloads.load.page import page
 from mcp_probe.workloads.load.peer import Target
 from mcp_probe.workloads.load.running import LoadOptions, run_load
-from mcp_probe.workloads.load.sessions import Sessions, connect_all
 from mcp_probe.workloads.load.wire import Era, Order
 from tests.workloads.load.raw import mix_of, raw_http, raw_target, tool
 from tests.workloads.load.test_generator import Told
