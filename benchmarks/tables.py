@@ -186,9 +186,8 @@ def to_json(run: Run) -> dict[str, Any]:
     }
 
 
-def json_text(run: Run) -> str:
-    """``to_json`` as the text of a file, a line per block."""
-    document = to_json(run)
+def json_text(document: dict[str, Any]) -> str:
+    """A run's document as the text of a file, a line per block."""
     blocks = ",\n  ".join(map(json.dumps, document["blocks"]))
     text = json.dumps({**document, "blocks": []}, indent=1, ensure_ascii=False)
     return text.replace('"blocks": []', f'"blocks": [\n  {blocks}\n ]') + "\n"
