@@ -23,7 +23,7 @@ from benchmarks.reproductions import ROOT, cell_text, counted, of_groups, reason
 from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.charts import Chart, charts_of
 from mcp_probe.workloads.bench.documents import by_table
-from mcp_probe.workloads.bench.questions import QUESTIONS, TODAY
+from mcp_probe.workloads.bench.registry import QUESTIONS, TODAY
 from mcp_probe.workloads.bench.results import read_results
 from mcp_probe.workloads.bench.shapes import Check, Result, Results, Row
 

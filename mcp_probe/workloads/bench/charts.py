@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mcp_probe.workloads.bench.questions import TODAY
+from mcp_probe.workloads.bench.registry import TODAY
 from mcp_probe.workloads.bench.shapes import Results, Row, Stats
 from mcp_probe.workloads.bench.statistics import measured
 

@@ -12,8 +12,16 @@ import pytest
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench import context
 from mcp_probe.workloads.bench.context import Bench, Ms, Patience
-from mcp_probe.workloads.bench.questions import QUESTIONS, TODAY
-from mcp_probe.workloads.bench.registry import GROUPS, WORKLOADS, RunWorkload, load, named, of_document
+from mcp_probe.workloads.bench.registry import (
+    GROUPS,
+    QUESTIONS,
+    TODAY,
+    WORKLOADS,
+    RunWorkload,
+    load,
+    named,
+    of_document,
+)
 from mcp_probe.workloads.bench.runner import run_all, run_one
 from mcp_probe.workloads.bench.shapes import INTERRUPTED, Outcome, Workload
 

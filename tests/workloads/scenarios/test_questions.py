@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from mcp_probe.workloads.bench.charts import charts_of
-from mcp_probe.workloads.bench.questions import QUESTIONS, TODAY
+from mcp_probe.workloads.bench.registry import QUESTIONS, TODAY
 from mcp_probe.workloads.bench.runner import run_one
 from mcp_probe.workloads.bench.shapes import Check, Result, Results, Workload
 
