@@ -199,24 +199,14 @@ class Bench:
         warm_up: int = 0,
         first_apart: bool = True,
     ) -> Interleaved:
-        """Like :meth:`timed` for each label; in every round all have a turn, in an order that
-        favours nobody.
+        """Like :meth:`timed` for each label; in every round all have a turn, in an order that favours nobody.
 
         ``twin`` names a label that gets two turns a round; the ratio of their medians is the A/A floor.
         """
         turns = dict(calls)
         if twin is not None:
             turns[f"{twin} again"] = calls[twin]
-        reruns = 0
-        while True:
-            began, load = time.monotonic(), self.load()
-            taken = await _take_turns(turns, rounds, warm_up)
-            foreign = load.cores()
-            contended, elapsed_s = is_contended(foreign), time.monotonic() - began
-            if not contended or not self._patience.affords(elapsed_s):
-                break
-            self._patience.spend(elapsed_s)
-            reruns += 1
+        taken, foreign, reruns = await self._undisturbed(lambda: _take_turns(turns, rounds, warm_up))
         stats = {
             label: describe(taken[label], first_apart=first_apart, foreign_cores=foreign, reruns=reruns)
             for label in calls
@@ -226,14 +216,20 @@ class Bench:
 
     async def quiet(self, measure: Callable[[], Awaitable[T]]) -> tuple[T, float | None, bool]:
         """Runs ``measure`` once, again where contended and patience lasts: (result, foreign cores, contended)."""
+        found, foreign, _ = await self._undisturbed(measure)
+        return found, foreign, is_contended(foreign)
+
+    async def _undisturbed(self, measure: Callable[[], Awaitable[T]]) -> tuple[T, float | None, int]:
+        """As far as patience lasts: (result, foreign cores, how often it was run again)."""
+        reruns = 0
         while True:
             began, load = time.monotonic(), self.load()
             found = await measure()
-            foreign = load.cores()
-            contended, elapsed_s = is_contended(foreign), time.monotonic() - began
-            if not contended or not self._patience.affords(elapsed_s):
-                return found, foreign, contended
+            foreign, elapsed_s = load.cores(), time.monotonic() - began
+            if not is_contended(foreign) or not self._patience.affords(elapsed_s):
+                return found, foreign, reruns
             self._patience.spend(elapsed_s)
+            reruns += 1
 
     # --- servers ---
 
