@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar
 
 import anyio
 
-from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.figures import sentence as as_sentence
 from mcp_probe.workloads.bench.grader import UNTOLD, grade, tolerance
 from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
@@ -81,7 +80,7 @@ class Bench:
         self._checks: list[Check] = []
         self._notes: list[str] = []
         self._missing: list[str] = []
-        self._advice = ""
+        self._advice: Why | str = ""
 
     def size(self, quick: T, full: T) -> T:
         """``quick`` in a quick run, else ``full``."""
@@ -153,18 +152,23 @@ class Bench:
         """Something a reader of this workload's figures must know."""
         self._notes.append(sentence)
 
-    def advise(self, sentence: str) -> None:
-        """What to do, as far as this run can tell; there is one of it."""
+    def advise(self, sentence: Why | str) -> None:
+        """What to do, as far as this run can tell; there is one of it. A function is asked at the end."""
         self._advice = sentence
 
     def lacks(self, library: str, what: str) -> None:
         """``library`` is not installed, so ``what`` was not measured."""
         self._missing.append(f"{library} is not installed: {what}")
 
+    @property
+    def has_findings(self) -> bool:
+        """Whether anything was handed in."""
+        return bool(self._rows or self._checks or self._notes)
+
     def outcome(self, *, complete: bool = True) -> Outcome:
         """What was handed in so far.
 
-        With ``complete=False`` a row whose readings never came is without its sentence.
+        With ``complete=False`` a row whose readings never came, or cannot be explained, is without its sentence.
 
         Raises: LaunchError where a complete run has no readings for a row that wants them.
         """
@@ -172,9 +176,8 @@ class Bench:
             replace(row, why=_told(why or self._arms.get(arm, ""), complete))
             for row, (arm, why) in zip(self._rows, self._whys, strict=True)
         ]
-        return Outcome(
-            tuple(rows), tuple(self._checks), tuple(self._notes), tuple(self._missing), complete, self._advice
-        )
+        advice = _told(self._advice, complete)
+        return Outcome(tuple(rows), tuple(self._checks), tuple(self._notes), tuple(self._missing), complete, advice)
 
     # --- timing ---
 
@@ -262,7 +265,7 @@ class Bench:
 def _told(why: Why | str, complete: bool) -> str:
     try:
         return why if isinstance(why, str) else why()
-    except LaunchError:
+    except Exception:  # what was measured is kept, whatever is wrong with the readings
         if complete:
             raise
         return ""

@@ -47,8 +47,7 @@ async def compare(own: OwnServer, bench: Bench) -> Outcome:
         if own.over_http is not None:
             await transports(sheet, own, own.over_http)
     finally:
-        missing = FROM_OUTSIDE if own.target.url else reasons.missing if sheet.measured else ""
-        sheet.publish()
+        missing = FROM_OUTSIDE if own.target.url else reasons.missing if bench.has_findings else ""
         if missing:
             bench.note(missing)
     return bench.outcome()
@@ -87,7 +86,7 @@ async def _swept_bare(sheet: Sheet, own: OwnServer) -> None:
 async def _on_one_connection(sheet: Sheet, peer: Peer, own: OwnServer) -> None:
     offer = await offer_of(peer, own)
     for note in offer.notes:
-        sheet.note(note)
+        sheet.bench.note(note)
     await latencies(sheet, peer, own, offer)
     await pipelining(sheet, peer)
     await fan_out(sheet, peer)

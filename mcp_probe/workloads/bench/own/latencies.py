@@ -72,7 +72,7 @@ async def _usable(sheet: Sheet, peer: Peer, own: OwnServer, offer: Offer) -> lis
             raise OptionError(f"{operation.label} fails ({reply.kind}): {reply.failure}. Correct its {option}.")
         else:
             better = f" Give it better arguments: `{commands[operation.label]}`" if operation.label in commands else ""
-            sheet.note(sentence(f"{operation.label} fails and is left out: {reply.failure}") + better)
+            sheet.bench.note(sentence(f"{operation.label} fails and is left out: {reply.failure}") + better)
     return usable
 
 
