@@ -51,8 +51,7 @@ class Sheet:
     def __init__(self, bench: Bench, reasons: Reasons) -> None:
         self.bench = bench
         self.reasons = reasons
-        self.main: Operation | None = None  # what everything after the latencies is measured with
-        self.quickest: Operation | None = None
+        self.ranked: list[Operation] = []  # that answer well, the quickest first
         self.alone: dict[str, Stats] = {}  # label of an operation -> ms, one call after another
 
     def row(

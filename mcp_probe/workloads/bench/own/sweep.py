@@ -135,14 +135,11 @@ class Sweep:
         return max(1, round(most * alone_s)), min(n for n, rate in rates.items() if rate >= ENOUGH * most)
 
 
-async def sweep(sheet: Sheet, peer: Peer) -> Sweep | None:
+async def sweep(sheet: Sheet, peer: Peer, main: Operation) -> Sweep | None:
     """004: throughput and latency by the number of calls in flight, and how many to have at most.
 
     ``None`` where nothing was measured.
     """
-    main = sheet.main
-    if main is None:
-        return None
     alone_s = sheet.alone[main.label].median / 1e3
     repeats = sheet.bench.size(quick=4, full=6)
     span_s = max(sheet.bench.size(quick=0.5, full=2.0), 6 * alone_s)
