@@ -47,7 +47,7 @@ def test_it_runs_to_its_end_with_figures_reasons_and_a_chart(workload: Workload)
     assert [each.claim for each in result.outcome.checks if not each.why] == []
     charts = charts_of(Results({}, "quick", (result,)))
     assert charts
-    assert [chart.name for chart in charts if not chart.x_name or not chart.unit] == []
+    assert [chart.name for chart in charts if not chart.plot.x_name or not chart.unit] == []
 
 
 def test_results_are_counted_to_the_byte_and_copied_on_their_way() -> None:
