@@ -30,7 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.blocks import Estimate, estimate
+from benchmarks.blocks import estimate
 from mcp_probe.workloads.bench.statistics import turn_order
 
 VARIANTS = ("bare", "bare again", "probe", "record", "full", "run", "run record", "run full")
@@ -250,18 +250,14 @@ def rows_of(found: Sequence[Sequence[Cycle]], counts: Sequence[dict[str, Counts]
         beside = "run" if name.startswith("run ") else "probe" if name in ("record", "full") else ""
         cells = [
             f"{median(turn.per_second for turn in turns):,.0f}",
-            "" if name == "bare" else _written(estimate(ratios(found, name, base, "per_second"))),
-            _written(estimate(ratios(found, name, [beside], "per_second"))) if beside in found[0][0] else "",
+            "" if name == "bare" else estimate(ratios(found, name, base, "per_second")).text(1, "%"),
+            estimate(ratios(found, name, [beside], "per_second")).text(1, "%") if beside in found[0][0] else "",
             f"{median(turn.cpu_us for turn in turns):,.0f}",
-            "" if name == "bare" else _written(estimate(ratios(found, name, base, "cpu_us"))),
+            "" if name == "bare" else estimate(ratios(found, name, base, "cpu_us")).text(1, "%"),
             _counted([one[name] for one in counts]),
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
-
-
-def _written(one: Estimate) -> str:
-    return f"{one.us:+.1f} % ({one.low:+.1f} … {one.high:+.1f})"
 
 
 def _counted(counts: Sequence[Counts]) -> str:

@@ -131,7 +131,7 @@ class Switch:
         for name, tool in self.tools.items():
             for figure in FIGURES:
                 bare = statistics.median(cycle[name]["bare"][figure] for one in found for cycle in one) / tool.parts
-                cells = [_written(self.differences(found, name, of, figure)) for of in ("off", "off again", "on")]
+                cells = [self.differences(found, name, of, figure).text(2) for of in ("off", "off again", "on")]
                 lines.append(f"| {tool.title} | {figure} | {bare:,.2f} | {' | '.join(cells)} |")
         return "\n".join(lines)
 
@@ -157,7 +157,3 @@ class Switch:
             f"CPython {machine['python']}, {machine['cpu']}, {machine['cores']} cores, {machine['commit']}; {loads}\n"
         )
         print(self.text_of(found))
-
-
-def _written(one: Estimate) -> str:
-    return f"{one.us:+.2f} ({one.low:+.2f} … {one.high:+.2f})"
