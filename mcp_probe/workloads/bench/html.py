@@ -134,16 +134,8 @@ def table_of(rows: list[Row]) -> Iterator[str]:
 
 def _told(row: Row) -> str:
     excuse = row.little.excused if row.little is not None else ""
-    return " ".join(
-        part
-        for part in (
-            row.why,
-            figures.sentence(figures.expected(row)),
-            figures.sentence(row.note),
-            figures.sentence(excuse),
-        )
-        if part
-    )
+    conditions = map(figures.sentence, (figures.expected(row), row.note, excuse))
+    return " ".join(filter(None, (row.why, *conditions)))
 
 
 def _cells(row: Row) -> list[tuple[str, str]]:

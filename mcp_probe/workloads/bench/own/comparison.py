@@ -219,15 +219,8 @@ async def fan_out(sheet: Sheet, peer: Peer, main: Operation) -> None:
         stats = describe(taken, foreign_cores=load.cores())
         busy = busy or stats.contended
         walls[count] = taken
-        sheet.row(
-            f"fan-out of {main.label}",
-            f"{count} at once",
-            "ms",
-            stats,
-            f"fan-out {count}" if count > 1 else "",
-            x=count,
-            series=main.label,
-        )
+        table, phase = f"fan-out of {main.label}", f"fan-out {count}" if count > 1 else ""
+        sheet.row(table, f"{count} at once", "ms", stats, phase, x=count, series=main.label)
     most = FANOUT[-1]
     for claim in fanned_out(walls[1], walls[most], most, waves_of(best[1][0], best[most][1]), contended=busy):
         sheet.claim(claim)
@@ -248,20 +241,12 @@ async def beside(sheet: Sheet, peer: Peer, main: Operation) -> None:
             first = peer.post(main.order, stamped=True)
             await asyncio.sleep(0.2 * slow.median / 1e3)
             waits.append((await answer(peer, quick.order)).service_ms)
-            await in_time(first, main)
+            await in_time(first, main.label)
     stats = describe(waits, first_apart=False, foreign_cores=load.cores())
-    table = "a quick call beside a slow one"
+    table, label = "a quick call beside a slow one", f"{quick.label} beside {main.label}"
     sheet.row(table, f"{quick.label} alone", "ms", before, x="alone", series=quick.label)
-    sheet.row(
-        table,
-        f"{quick.label} beside {main.label}",
-        "ms",
-        stats,
-        "beside",
-        operation=quick.order.operation,
-        x="beside",
-        series=quick.label,
-    )
+    operation = quick.order.operation
+    sheet.row(table, label, "ms", stats, "beside", operation=operation, x="beside", series=quick.label)
     sheet.claim(held_up(before, stats, slow, main.label))
 
 
@@ -278,19 +263,11 @@ async def sessions(sheet: Sheet, target: Target, main: Operation) -> None:
             taken.append((now_ns() - began) / 1e6)
         all_well([reply], main)
     stats = describe(taken, foreign_cores=load.cores())
-    table = "session reuse"
-    shared = sheet.alone[main.label]
-    sheet.row(table, "one session for all calls", "ms", shared, x="shared", series=main.label)
+    table, shared = "session reuse", sheet.alone[main.label]
     label = "a server process for each call" if stdio else "a connection and session for each call"
-    sheet.row(
-        table,
-        label,
-        "ms",
-        stats,
-        x="per call",
-        series=main.label,
-        note=f"{figures.number(stats.median / shared.median)} times as long; start, handshake and one call",
-    )
+    note = f"{figures.number(stats.median / shared.median)} times as long; start, handshake and one call"
+    sheet.row(table, "one session for all calls", "ms", shared, x="shared", series=main.label)
+    sheet.row(table, label, "ms", stats, x="per call", series=main.label, note=note)
 
 
 async def transports(sheet: Sheet, over_http: Target, main: Operation) -> None:
@@ -303,8 +280,7 @@ async def transports(sheet: Sheet, over_http: Target, main: Operation) -> None:
         load = sheet.bench.load()
         taken = [(await answer(peer, main.order)).service_ms for _ in range(rounds)]
     stats = describe(taken, foreign_cores=load.cores())
-    table = "stdio and HTTP"
-    here = sheet.alone[main.label]
+    table, here = "stdio and HTTP", sheet.alone[main.label]
     sheet.row(table, f"{main.label}, stdio", "ms", here, x="stdio", series=main.label)
     sheet.row(table, f"{main.label}, HTTP", "ms", stats, x="HTTP", series=main.label)
     sheet.claim(between_transports(here, stats))
