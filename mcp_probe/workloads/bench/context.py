@@ -243,7 +243,6 @@ class Bench:
         transport: Literal["stdio", "sse", "json"] = "stdio",
         probe: bool = True,
         mode: Literal["auto", "legacy"] = "auto",
-        environment: Mapping[str, str] | None = None,
         connect: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> AbstractAsyncContextManager[Any]:
@@ -251,14 +250,7 @@ class Bench:
         from mcp_probe.workloads.bench.serving import profiled_server
 
         return profiled_server(
-            module,
-            arguments,
-            transport=transport,
-            probe=probe,
-            mode=mode,
-            environment=environment,
-            connect=connect,
-            options=options,
+            module, arguments, transport=transport, probe=probe, mode=mode, connect=connect, options=options
         )
 
 
