@@ -52,6 +52,11 @@ class Estimate:
         """The same in percent of ``base_us``."""
         return Estimate(*(100 * value / base_us for value in (self.us, self.low, self.high)))
 
+    def text(self, places: int, unit: str = "") -> str:
+        """With its interval: ``+1.2 µs (+0.8 … +1.6)``."""
+        us, low, high = (f"{value:+.{places}f}" for value in (self.us, self.low, self.high))
+        return f"{us} {unit}".rstrip() + f" ({low} … {high})"
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

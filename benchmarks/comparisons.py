@@ -23,7 +23,7 @@ from benchmarks.reproductions import ROOT, cell_text, counted, of_groups, reason
 from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.charts import Chart, charts_of
 from mcp_probe.workloads.bench.documents import by_table
-from mcp_probe.workloads.bench.questions import QUESTIONS, TODAY
+from mcp_probe.workloads.bench.registry import QUESTIONS, TODAY
 from mcp_probe.workloads.bench.results import read_results
 from mcp_probe.workloads.bench.shapes import Check, Result, Results, Row
 
@@ -78,7 +78,7 @@ def draw(results: Results) -> None:
         old.unlink()
     for result in of_groups(results, {TODAY}).results:
         for chart in _shown(results, result):
-            (PICTURES / f"{chart.name}.svg").write_bytes(image(chart, "svg"))
+            (PICTURES / f"{chart.name}.svg").write_bytes(image(chart.plot, "svg"))
 
 
 def _parts(results: Results) -> Iterator[str]:
@@ -91,7 +91,7 @@ def _parts(results: Results) -> Iterator[str]:
         yield _about(result.name, places[result.name])
         yield _claims(result.outcome.checks)
         for chart in _shown(results, result):
-            yield f"![{chart.title}](comparisons/{chart.name}.svg)"
+            yield f"![{chart.plot.title}](comparisons/{chart.name}.svg)"
         for table, rows in by_table(result.outcome.rows).items():
             yield f"### {cell_text(_plain(table))}"
             yield _table(rows)

@@ -194,31 +194,22 @@ def request_costs() -> list[tuple[str, float]]:
 
 async def calls_over_streams(depth: Depth) -> tuple[float, list[tuple[str, float]]]:
     """(loop-thread nanoseconds per call, what the collector pays for each record) of in-memory calls."""
-    import anyio
-    from mcp.client.session import ClientSession
-    from mcp.shared.memory import create_client_server_memory_streams
-
-    from benchmarks.subjects import ARGUMENTS, make_server
+    from benchmarks.subjects import ARGUMENTS, client_of, make_server
 
     server = make_server("bare")
     probe = session.attach(server) if depth == "attached" else session.Probe() if depth == "loop only" else None
     if probe is not None:
         probe._hooks.loops.follow()
-    lowlevel = server._lowlevel_server
-    async with create_client_server_memory_streams() as (near, far), anyio.create_task_group() as group:
-        group.start_soon(lambda: lowlevel.run(far[0], far[1], lowlevel.create_initialization_options()))
-        async with ClientSession(near[0], near[1]) as client:
-            await client.initialize()
-            for _ in range(CALLS // 4):
-                await client.call_tool("add", ARGUMENTS)
-            began = time.thread_time_ns()
-            for _ in range(CALLS):
-                await client.call_tool("add", ARGUMENTS)
-            spent = (time.thread_time_ns() - began) / CALLS
-            # Before the streams close: that flushes whatever has finished to the fold.
-            finished = probe.take_finished() if probe is not None else []
+    async with client_of(server) as client:
+        for _ in range(CALLS // 4):
+            await client.call_tool("add", ARGUMENTS)
+        began = time.thread_time_ns()
+        for _ in range(CALLS):
+            await client.call_tool("add", ARGUMENTS)
+        spent = (time.thread_time_ns() - began) / CALLS
+        # Before the streams close: that flushes whatever has finished to the fold.
+        finished = probe.take_finished() if probe is not None else []
         costs = record_costs(probe._hub, finished) if probe is not None and depth == "attached" else []
-        group.cancel_scope.cancel()
     if probe is not None:
         probe.detach()
     return spent, costs

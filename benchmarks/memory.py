@@ -27,6 +27,7 @@ from benchmarks.machine import ForeignLoad, describe_machine, python_tag
 from benchmarks.memory_tables import FORMAT, ROWS, Run, console_text, from_json
 from benchmarks.orders import Ordered
 from benchmarks.page import RESULTS, write_page
+from benchmarks.tables import json_text
 from mcp_probe.workloads.bench.statistics import turn_order
 
 SUBJECTS = Path(__file__).with_name("memory_subjects.py")
@@ -161,7 +162,7 @@ def main() -> None:
     target = arguments.output or (RESULTS / f"memory-{python_tag()}.json" if whole else None)
     if target is not None:
         target.parent.mkdir(exist_ok=True)
-        target.write_text(json.dumps({"format": FORMAT, **asdict(run)}, indent=1) + "\n", "utf-8")
+        target.write_text(json_text({"format": FORMAT, **asdict(run)}), "utf-8")
     if whole and arguments.output is None:
         write_page()
 

@@ -27,11 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import anyio
 from mcp.client.session import ClientSession
 from mcp.server import MCPServer
-from mcp.server._otel import OpenTelemetryMiddleware
-from mcp.shared.memory import create_client_server_memory_streams
 
 import mcp_probe
-from benchmarks.subjects import keep_client_out_of_telemetry, next_order
+from benchmarks.subjects import client_of, keep_client_out_of_telemetry, next_order, without_spans
 
 TRACERS = ("none", "tracemalloc", "memray")
 ROWS = [
@@ -85,8 +83,7 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
 def make_server() -> MCPServer:
     """Three tools, without the SDK's own spans."""
     server = MCPServer("bench", log_level="WARNING")
-    chain = server._lowlevel_server.middleware
-    chain[:] = [item for item in chain if not isinstance(item, OpenTelemetryMiddleware)]
+    without_spans(server._lowlevel_server)
 
     @server.tool()
     async def add(a: int, b: int) -> int:
@@ -146,21 +143,16 @@ async def serve(tool: str) -> None:
     keep_client_out_of_telemetry()
     server = make_server()
     probe = mcp_probe.attach(server, memory="off")
-    lowlevel = server._lowlevel_server
     tier = "off"
-    async with create_client_server_memory_streams() as (near, far), anyio.create_task_group() as group:
-        group.start_soon(lambda: lowlevel.run(far[0], far[1], lowlevel.create_initialization_options()))
-        async with ClientSession(near[0], near[1]) as session:
-            await session.initialize()
-            print(json.dumps({"pid": os.getpid()}), flush=True)
-            while order := await next_order():
-                if "describe" in order:
-                    print(json.dumps(described(probe, tool)), flush=True)
-                    continue
-                if order["tier"] != tier:
-                    probe.memory = tier = order["tier"]
-                print(json.dumps(await block(session, tool, order["calls"], order["lead_in"])), flush=True)
-        group.cancel_scope.cancel()
+    async with client_of(server) as session:
+        print(json.dumps({"pid": os.getpid()}), flush=True)
+        while order := await next_order():
+            if "describe" in order:
+                print(json.dumps(described(probe, tool)), flush=True)
+                continue
+            if order["tier"] != tier:
+                probe.memory = tier = order["tier"]
+            print(json.dumps(await block(session, tool, order["calls"], order["lead_in"])), flush=True)
     probe.detach()
 
 

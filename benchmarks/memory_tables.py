@@ -103,11 +103,7 @@ def console_text(run: Run) -> str:
 
 def sentence_of(verdict: Verdict) -> str:
     """One target."""
-    found = verdict.estimate
-    return (
-        f"{verdict.what}: {found.us:+.2f} % ({found.low:+.2f} … {found.high:+.2f}), "
-        f"target at most {verdict.limit:g} %: {verdict.state}"
-    )
+    return f"{verdict.what}: {verdict.estimate.text(2, '%')}, target at most {verdict.limit:g} %: {verdict.state}"
 
 
 def trouble(run: Run) -> list[str]:

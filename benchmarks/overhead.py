@@ -26,7 +26,7 @@ from benchmarks.driving import SUBJECT_MAKERS, Subject
 from benchmarks.machine import ForeignLoad, cpu_ns, describe_machine, python_tag
 from benchmarks.page import write_page
 from benchmarks.subjects import VARIANTS
-from benchmarks.tables import Run, console_text, from_json, json_text
+from benchmarks.tables import Run, console_text, from_json, json_text, to_json
 from mcp_probe.workloads.bench.context import Patience
 from mcp_probe.workloads.bench.machine import FOREIGN_LIMIT
 from mcp_probe.workloads.bench.statistics import turn_order
@@ -208,7 +208,7 @@ def run_and_keep(arguments: argparse.Namespace) -> None:
     target = arguments.output or (RESULTS / f"overhead-{python_tag()}.json" if whole else None)
     if target is not None:
         target.parent.mkdir(exist_ok=True)
-        target.write_text(json_text(run), "utf-8")
+        target.write_text(json_text(to_json(run)), "utf-8")
     if whole and arguments.output is None:
         write_page()
 

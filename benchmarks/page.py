@@ -88,18 +88,14 @@ def run_section(run: Run) -> str:
 
 def added_cell(extra: Estimate, base_us: float) -> str:
     """Difference, interval and share."""
-    return f"{extra.us:+.1f} ({extra.low:+.1f} … {extra.high:+.1f}), {extra.relative_to(base_us).us:+.1f} %"
+    return f"{extra.text(1)}, {extra.relative_to(base_us).us:+.1f} %"
 
 
 def verdict_sentence(verdict: Verdict) -> str:
     """One target; a miss stands out."""
-    places = 1 if verdict.unit == "µs" else 2
-    low, high = f"{verdict.estimate.low:+.{places}f}", f"{verdict.estimate.high:+.{places}f}"
+    found = verdict.estimate.text(1 if verdict.unit == "µs" else 2, verdict.unit)
     state = verdict.state if verdict.state == "met" else f"**{verdict.state}**"
-    return (
-        f"{verdict.what}: {verdict.estimate.us:+.{places}f} {verdict.unit} ({low} … {high}); "
-        f"target ≤ {verdict.limit:g} {verdict.unit}: {state}"
-    )
+    return f"{verdict.what}: {found}; target ≤ {verdict.limit:g} {verdict.unit}: {state}"
 
 
 def machine_sentence(run: Run) -> str:

@@ -30,7 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.blocks import Estimate, estimate
+from benchmarks.blocks import estimate
 from mcp_probe.workloads.bench.statistics import turn_order
 
 VARIANTS = ("bare", "bare again", "probe", "record", "full", "run", "run record", "run full")
@@ -46,11 +46,11 @@ def serve(variant: str, work: int, recording: Path) -> None:
     """One process: for each line on stdin, so many seconds, it serves and prints what its client counted."""
     import anyio
     import mcp_types as types
-    from mcp.shared.memory import create_client_server_memory_streams
     from mcp.shared.message import SessionMessage
 
     import mcp_probe
     from benchmarks.soak import LeanClient, make_server
+    from benchmarks.subjects import served
 
     server = make_server()
     _let_compute(server, work)
@@ -61,8 +61,7 @@ def serve(variant: str, work: int, recording: Path) -> None:
     call = SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params=params))
 
     async def load() -> None:
-        async with create_client_server_memory_streams() as (near, far), anyio.create_task_group() as group:
-            group.start_soon(lambda: server.run(far[0], far[1], server.create_initialization_options()))
+        async with served(server) as near:
             await LeanClient(near).open()
             begin, catch_up = _of_collector()
             while line := await anyio.to_thread.run_sync(sys.stdin.readline):
@@ -78,7 +77,6 @@ def serve(variant: str, work: int, recording: Path) -> None:
                 catch_up()
                 took, cpu_s = time.perf_counter() - began, time.process_time() - cpu_s
                 print(json.dumps([answered, took, cpu_s]), flush=True)
-            group.cancel_scope.cancel()
 
     anyio.run(load)
 
@@ -250,18 +248,14 @@ def rows_of(found: Sequence[Sequence[Cycle]], counts: Sequence[dict[str, Counts]
         beside = "run" if name.startswith("run ") else "probe" if name in ("record", "full") else ""
         cells = [
             f"{median(turn.per_second for turn in turns):,.0f}",
-            "" if name == "bare" else _written(estimate(ratios(found, name, base, "per_second"))),
-            _written(estimate(ratios(found, name, [beside], "per_second"))) if beside in found[0][0] else "",
+            "" if name == "bare" else estimate(ratios(found, name, base, "per_second")).text(1, "%"),
+            estimate(ratios(found, name, [beside], "per_second")).text(1, "%") if beside in found[0][0] else "",
             f"{median(turn.cpu_us for turn in turns):,.0f}",
-            "" if name == "bare" else _written(estimate(ratios(found, name, base, "cpu_us"))),
+            "" if name == "bare" else estimate(ratios(found, name, base, "cpu_us")).text(1, "%"),
             _counted([one[name] for one in counts]),
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
-
-
-def _written(one: Estimate) -> str:
-    return f"{one.us:+.1f} % ({one.low:+.1f} … {one.high:+.1f})"
 
 
 def _counted(counts: Sequence[Counts]) -> str:

@@ -126,7 +126,7 @@ def draw(results: Results) -> None:
     for old in PICTURES.glob("*.svg"):
         old.unlink()
     for chart in _shown(results):
-        (PICTURES / f"{chart.name}.svg").write_bytes(image(chart, "svg"))
+        (PICTURES / f"{chart.name}.svg").write_bytes(image(chart.plot, "svg"))
 
 
 def _shown(results: Results) -> list[Chart]:
@@ -170,7 +170,7 @@ def _document(each: DocumentPage, charts: list[Chart]) -> Iterator[str]:
         yield f"### {cell_text(table)}"
         for chart in charts:
             if chart.table == table:
-                yield f"![{chart.title}](reproductions/{chart.name}.svg)"
+                yield f"![{chart.plot.title}](reproductions/{chart.name}.svg)"
         yield _table(rows)
         if reasons := reasons_of(rows):
             yield reasons

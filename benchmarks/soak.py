@@ -25,13 +25,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import anyio
 import mcp_types as types
 from mcp.server import Server, ServerRequestContext
-from mcp.server._otel import OpenTelemetryMiddleware
-from mcp.shared.memory import MessageStream, create_client_server_memory_streams
+from mcp.shared.memory import MessageStream
 from mcp.shared.message import SessionMessage
 
 import mcp_probe
 from benchmarks.machine import describe_machine
 from benchmarks.page import write_page
+from benchmarks.subjects import served, without_spans
 from mcp_probe.model import Summary
 
 RESULT = Path(__file__).with_name("results") / "soak.json"
@@ -128,8 +128,7 @@ async def soak(requests: int, every: int, server: Server[Any], distinct_names: b
     """Run the load; prints a line per sample."""
     samples: list[Sample] = []
     began = time.monotonic()
-    async with create_client_server_memory_streams() as (near, far), anyio.create_task_group() as group:
-        group.start_soon(lambda: server.run(far[0], far[1], server.create_initialization_options()))
+    async with served(server) as near:
         client = LeanClient(near)
         await client.open()
         for number in range(1, requests + 1):
@@ -137,7 +136,6 @@ async def soak(requests: int, every: int, server: Server[Any], distinct_names: b
             if number % every == 0:
                 samples.append(Sample(number, round(time.monotonic() - began, 1), round(resident_mb(), 2)))
                 print(line_of(samples), flush=True)
-        group.cancel_scope.cancel()
     return samples
 
 
@@ -153,7 +151,7 @@ def make_server() -> Server[Any]:
     """A low-level server without the SDK's spans: the probe is what is under test."""
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # a traceback for each raising call would drown the rest
     server: Server[Any] = Server("soak", on_list_tools=list_tools, on_call_tool=call_tool)
-    server.middleware[:] = [item for item in server.middleware if not isinstance(item, OpenTelemetryMiddleware)]
+    without_spans(server)
     return server
 
 

@@ -12,7 +12,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import anyio
 from mcp.client.session import ClientSession
-from mcp.server import MCPServer
+from mcp.server import MCPServer, Server
 from mcp.server._otel import OpenTelemetryMiddleware
-from mcp.shared.memory import create_client_server_memory_streams
+from mcp.shared.memory import MessageStream, create_client_server_memory_streams
 
 VARIANTS = (
     "bare",
@@ -44,8 +45,7 @@ def make_server(variant: str) -> MCPServer:
     if variant.startswith("sdk-otel"):
         install_span_provider()
     else:
-        chain = server._lowlevel_server.middleware
-        chain[:] = [item for item in chain if not isinstance(item, OpenTelemetryMiddleware)]
+        without_spans(server._lowlevel_server)
     describe: Callable[[], dict[str, Any]] = dict
     if variant == "sdk-otel and probe":
         install_meter_provider()
@@ -65,6 +65,11 @@ def make_server(variant: str) -> MCPServer:
         return json.dumps({"pid": os.getpid(), **describe()})
 
     return server
+
+
+def without_spans(server: Server[Any]) -> None:
+    """Takes the SDK's own middleware out of it."""
+    server.middleware[:] = [item for item in server.middleware if not isinstance(item, OpenTelemetryMiddleware)]
 
 
 def describer(probe: Any) -> Callable[[], dict[str, Any]]:
@@ -142,23 +147,34 @@ def keep_client_out_of_telemetry() -> None:
     vars(dispatcher)["otel_span"] = otel_span
 
 
+@asynccontextmanager
+async def served(server: Server[Any]) -> AsyncIterator[MessageStream]:
+    """The client's end of memory streams while ``server`` runs at the other."""
+    async with create_client_server_memory_streams() as (near, far), anyio.create_task_group() as group:
+        group.start_soon(lambda: server.run(*far, server.create_initialization_options()))
+        yield near
+        group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def client_of(server: MCPServer) -> AsyncIterator[ClientSession]:
+    """A client in this process, after the handshake."""
+    async with served(server._lowlevel_server) as near, ClientSession(*near) as session:
+        await session.initialize()
+        yield session
+
+
 async def serve_memory(variant: str) -> None:
     """Client and server in this process; blocks are asked for on stdin, one JSON line each, and answered on stdout."""
     keep_client_out_of_telemetry()
-    server = make_server(variant)
-    lowlevel = server._lowlevel_server
-    async with create_client_server_memory_streams() as (near, far), anyio.create_task_group() as group:
-        group.start_soon(lambda: lowlevel.run(far[0], far[1], lowlevel.create_initialization_options()))
-        async with ClientSession(near[0], near[1]) as session:
-            await session.initialize()
-            print(json.dumps({"pid": os.getpid()}), flush=True)
-            while order := await next_order():
-                if "describe" in order:
-                    result: Any = await session.call_tool("describe", {})
-                    print(result.content[0].text, flush=True)
-                else:
-                    print(json.dumps(await memory_block(session, **order)), flush=True)
-        group.cancel_scope.cancel()
+    async with client_of(make_server(variant)) as session:
+        print(json.dumps({"pid": os.getpid()}), flush=True)
+        while order := await next_order():
+            if "describe" in order:
+                result: Any = await session.call_tool("describe", {})
+                print(result.content[0].text, flush=True)
+            else:
+                print(json.dumps(await memory_block(session, **order)), flush=True)
 
 
 async def next_order() -> dict[str, Any]:

@@ -22,15 +22,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import anyio
-from mcp.client.session import ClientSession
 from mcp.server import MCPServer
-from mcp.server._otel import OpenTelemetryMiddleware
-from mcp.shared.memory import create_client_server_memory_streams
 
 import mcp_probe
 from benchmarks.blocks import Estimate, estimate
 from benchmarks.machine import describe_machine
+from benchmarks.subjects import client_of, without_spans
 from mcp_probe.workloads.bench.statistics import turn_order
 
 VARIANTS = ("bare", "off", "off again", "on")
@@ -65,31 +62,26 @@ class Switch:
     async def burst(self, variant: str, tool: str, calls: int) -> Row:
         """Microseconds for each call."""
         server = MCPServer("bench", log_level="WARNING")
-        lowlevel = server._lowlevel_server
-        lowlevel.middleware[:] = [one for one in lowlevel.middleware if not isinstance(one, OpenTelemetryMiddleware)]
+        without_spans(server._lowlevel_server)
         server.tool(tool)(self.tools[tool].function)
         options = self.on if variant == "on" else self.off
         probe = None if variant == "bare" else mcp_probe.attach(server, telemetry="off", **options)
         self.prepare()
         taken = []
-        async with create_client_server_memory_streams() as (near, far), anyio.create_task_group() as group:
-            group.start_soon(lambda: lowlevel.run(far[0], far[1], lowlevel.create_initialization_options()))
-            async with ClientSession(near[0], near[1]) as client:
-                await client.initialize()
-                for _ in range(WARM_UP):
-                    assert not (await client.call_tool(tool, {})).is_error
-                if probe is not None:
-                    probe.snapshot()
-                loop_ns, process_ns = time.thread_time_ns(), time.process_time_ns()
-                for _ in range(calls):
-                    began = time.perf_counter_ns()
-                    await client.call_tool(tool, {})
-                    taken.append(time.perf_counter_ns() - began)
-                loop_ns = time.thread_time_ns() - loop_ns
-                if probe is not None:
-                    await asyncio.to_thread(probe.snapshot)
-                process_ns = time.process_time_ns() - process_ns
-            group.cancel_scope.cancel()
+        async with client_of(server) as client:
+            for _ in range(WARM_UP):
+                assert not (await client.call_tool(tool, {})).is_error
+            if probe is not None:
+                probe.snapshot()
+            loop_ns, process_ns = time.thread_time_ns(), time.process_time_ns()
+            for _ in range(calls):
+                began = time.perf_counter_ns()
+                await client.call_tool(tool, {})
+                taken.append(time.perf_counter_ns() - began)
+            loop_ns = time.thread_time_ns() - loop_ns
+            if probe is not None:
+                await asyncio.to_thread(probe.snapshot)
+            process_ns = time.process_time_ns() - process_ns
         if probe is not None:
             probe.detach()
         return {
@@ -131,7 +123,7 @@ class Switch:
         for name, tool in self.tools.items():
             for figure in FIGURES:
                 bare = statistics.median(cycle[name]["bare"][figure] for one in found for cycle in one) / tool.parts
-                cells = [_written(self.differences(found, name, of, figure)) for of in ("off", "off again", "on")]
+                cells = [self.differences(found, name, of, figure).text(2) for of in ("off", "off again", "on")]
                 lines.append(f"| {tool.title} | {figure} | {bare:,.2f} | {' | '.join(cells)} |")
         return "\n".join(lines)
 
@@ -157,7 +149,3 @@ class Switch:
             f"CPython {machine['python']}, {machine['cpu']}, {machine['cores']} cores, {machine['commit']}; {loads}\n"
         )
         print(self.text_of(found))
-
-
-def _written(one: Estimate) -> str:
-    return f"{one.us:+.2f} ({one.low:+.2f} … {one.high:+.2f})"

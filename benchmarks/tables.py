@@ -12,7 +12,6 @@ from benchmarks.blocks import (
     BARE,
     FIGURES,
     Block,
-    Estimate,
     Verdict,
     added,
     idle_verdicts,
@@ -93,23 +92,15 @@ def table(blocks: Sequence[Block]) -> list[list[str]]:
             if figure == "mean_us":
                 cells.append(f"{extra.us:+.1f}")
             else:
-                cells += [interval(extra), f"{extra.relative_to(level(blocks, BARE, figure)).us:+.2f}"]
+                cells += [extra.text(1), f"{extra.relative_to(level(blocks, BARE, figure)).us:+.2f}"]
         lines.append(cells)
     return lines
 
 
-def interval(found: Estimate) -> str:
-    return f"{found.us:+.1f} ({found.low:+.1f} … {found.high:+.1f})"
-
-
 def verdict_text(verdict: Verdict) -> str:
     """Target, finding and how sure it is, in one line."""
-    places = 1 if verdict.unit == "µs" else 2
-    low, high = f"{verdict.estimate.low:+.{places}f}", f"{verdict.estimate.high:+.{places}f}"
-    return (
-        f"{verdict.what}: {verdict.estimate.us:+.{places}f} {verdict.unit} ({low} … {high}), "
-        f"target at most {verdict.limit:g} {verdict.unit}: {verdict.state}"
-    )
+    found = verdict.estimate.text(1 if verdict.unit == "µs" else 2, verdict.unit)
+    return f"{verdict.what}: {found}, target at most {verdict.limit:g} {verdict.unit}: {verdict.state}"
 
 
 def share_text(run: Run, row: str, blocks: Sequence[Block]) -> str:
@@ -186,9 +177,8 @@ def to_json(run: Run) -> dict[str, Any]:
     }
 
 
-def json_text(run: Run) -> str:
-    """``to_json`` as the text of a file, a line per block."""
-    document = to_json(run)
+def json_text(document: dict[str, Any]) -> str:
+    """A run's document as the text of a file, a line per block."""
     blocks = ",\n  ".join(map(json.dumps, document["blocks"]))
     text = json.dumps({**document, "blocks": []}, indent=1, ensure_ascii=False)
     return text.replace('"blocks": []', f'"blocks": [\n  {blocks}\n ]') + "\n"

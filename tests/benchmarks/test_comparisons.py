@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import comparisons
-from mcp_probe.workloads.bench.questions import QUESTIONS
+from mcp_probe.workloads.bench.registry import QUESTIONS
 from mcp_probe.workloads.bench.shapes import Results
 from tests.docs.test_docs import broken_links
 from tests.workloads.bench.made import check, full, result, results, row

@@ -28,7 +28,7 @@ from benchmarks.blocks import (
 from benchmarks.overhead import Plan
 from benchmarks.page import RESULTS, filled, parts
 from benchmarks.subjects import VARIANTS
-from benchmarks.tables import Run, console_text, from_json, json_text, trouble
+from benchmarks.tables import Run, console_text, from_json, json_text, to_json, trouble
 from mcp_probe.workloads.bench.statistics import turn_order
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -210,7 +210,7 @@ def run_of(blocks: list[Block], **said: object) -> Run:
 
 def test_the_file_gives_back_the_run_it_was_made_of() -> None:
     run = run_of(drifting())
-    document = json.loads(json_text(run))
+    document = json.loads(json_text(to_json(run)))
     assert from_json(document) == run
     assert document["results"]["memory"]["probe"]["p50_us"]["added"] == {"us": 12.0, "low": 12.0, "high": 12.0}
 
@@ -247,7 +247,7 @@ def test_a_generated_part_replaces_what_stood_between_its_marks_and_nothing_else
 
 def test_the_page_shows_a_miss_in_bold(tmp_path: Path) -> None:
     slow = [one for cycle in range(6) for one in cycle_of(cycle, 0.0, probe=40.0)]
-    (tmp_path / "overhead-3.13.json").write_text(json_text(run_of(slow)), "utf-8")
+    (tmp_path / "overhead-3.13.json").write_text(json_text(to_json(run_of(slow))), "utf-8")
     made = parts(tmp_path)
     assert "target ≤ 25 µs: **missed**" in made["overhead"]
     assert made["soak"] == made["hot-path"] == "No results are committed yet."

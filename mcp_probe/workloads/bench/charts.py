@@ -6,15 +6,14 @@ Draws nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from mcp_probe.workloads.bench.questions import TODAY
+from mcp_probe.report.page.plots import Place, Plot, Series
+from mcp_probe.workloads.bench import figures
+from mcp_probe.workloads.bench.registry import TODAY
 from mcp_probe.workloads.bench.shapes import Results, Row, Stats
 from mcp_probe.workloads.bench.statistics import measured
-
-Kind = Literal["bars", "dots", "lines"]
-"""A bar's length means nothing on a logarithmic axis, so there its end alone is drawn."""
 
 X_NAMES = {
     "000": "messages",
@@ -49,78 +48,41 @@ _LOG_SPAN = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """One place in a chart. ``low`` and ``high`` bound the measured median at 95 %."""
-
-    x: float | str
-    documented: float | None
-    measured: float | None
-    low: float | None = None
-    high: float | None = None
-    contended: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Chart:
-    """Documented and measured side by side, series by series; measured alone where no document has the figure."""
+    """Measured beside documented, series by series; measured alone where no document has the figure."""
 
     name: str  # for files: "001-4-time"
-    document: str
     table: str
     metric: str
-    title: str
     unit: str
-    x_name: str
-    kind: Kind
-    series: tuple[tuple[str, tuple[Point, ...]], ...]
-    log_x: bool
-    log_y: bool
-    scaled: bool  # documented figures were brought to the size that ran
-    contended: bool
+    plot: Plot
 
     @property
-    def has_documented(self) -> bool:
-        """Whether there is anything to hold a figure against."""
-        return any(point.documented is not None for _, points in self.series for point in points)
-
-    @property
-    def y_name(self) -> str:
-        """What stands at the other axis: "time, ms"."""
-        return f"{self.metric}, {self.unit.replace('×', 'times (×)')}"
+    def document(self) -> str:
+        """What its table's name begins with."""
+        return self.table.partition(" ")[0]
 
 
 def charts_of(results: Results) -> list[Chart]:
     """Every chart that ``results`` have the figures for, document by document."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
-    for result in results.results:
-        for row in result.outcome.rows:
-            if row.x is not None and (row.figure is not None or row.documented is not None):
-                groups.setdefault((row.table, row.metric, row.unit), []).append(row)
-    made = [_chart(key, rows) for key, rows in groups.items() if _worth_drawing(rows)]
+    groups = _groups(row for result in results.results for row in result.outcome.rows)
+    made = [_chart(rows) for rows in groups if _worth_drawing(rows)]
     return sorted(_named_apart(made), key=lambda chart: chart.document)
 
 
 def measured_charts(rows: list[Row]) -> list[Chart]:
     """Charts of one table that no document has: each metric of which three places or more were measured."""
+    groups = _groups(row for row in rows if row.figure is not None)
+    return [_chart(group) for group in groups if len({row.x for row in group}) >= 3]
+
+
+def _groups(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows with a place in a chart, those of one chart together."""
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        if row.x is not None and row.figure is not None:
+        if row.x is not None and (row.figure is not None or row.documented is not None):
             groups.setdefault((row.table, row.metric, row.unit), []).append(row)
-    return [_chart(key, group) for key, group in groups.items() if len({row.x for row in group}) >= 3]
-
-
-def remark(chart: Chart) -> str:
-    """What stands below it."""
-    told = (
-        ["whiskers: 95 % of the median"]
-        if any(point.low is not None for _, points in chart.series for point in points)
-        else []
-    )
-    if chart.scaled:
-        told.append("documented figures brought to the size that ran")
-    if chart.contended:
-        told.append("contended: others used the machine")
-    return " · ".join(told)
+    return list(groups.values())
 
 
 def _worth_drawing(rows: list[Row]) -> bool:
@@ -132,36 +94,33 @@ def _worth_drawing(rows: list[Row]) -> bool:
     return len({(row.series, row.x) for row in shown}) >= 2
 
 
-def _chart(key: tuple[str, str, str], rows: list[Row]) -> Chart:
-    table, metric, unit = key
-    document = table.partition(" ")[0]
-    series: dict[str, dict[float | str, Point]] = {}
+def _chart(rows: list[Row]) -> Chart:
+    table, metric, unit = rows[0].table, rows[0].metric, rows[0].unit
+    series: dict[str, dict[float | str, Place]] = {}
     for row in rows:
-        assert row.x is not None
-        series.setdefault(row.series, {})[row.x] = _point(row)
-    if len(series) > 1 and len({x for points in series.values() for x in points}) == len(series) == len(rows):
-        series = {"": {x: point for points in series.values() for x, point in points.items()}}  # a name for each place
-    lines = all(_is_a_line(points) for points in series.values())
-    values = [value for points in series.values() for point in points.values() for value in _values(point)]
-    places = [float(x) for points in series.values() for x in points if isinstance(x, (int, float))]
-    return Chart(
-        name=_file_name(f"{table} {metric}"),
-        document=document,
-        table=table,
-        metric=metric,
-        title=f"{table}: {metric}",
-        unit=unit,
-        x_name=X_NAMES.get(max((name for name in X_NAMES if table.startswith(name)), key=len, default=""), ""),
-        kind="lines" if lines else "dots" if _spans(values) else "bars",
-        series=tuple((name, _ordered(points, lines)) for name, points in series.items()),
-        log_x=lines and _spans(places),
+        place = _place(row)
+        series.setdefault(row.series, {})[place.x] = place
+    if len(series) > 1 and len({x for places in series.values() for x in places}) == len(series) == len(rows):
+        series = {"": {x: place for places in series.values() for x, place in places.items()}}  # a name for each place
+    every = [place for places in series.values() for place in places.values()]
+    lines = all(len(places) >= 3 and not any(isinstance(x, str) for x in places) for places in series.values())
+    values = [value for place in every for value in (place.beside, place.value) if value is not None]
+    plot = Plot(
+        f"{table}: {metric}",
+        "lines" if lines else "dots" if _spans(values) else "bars",  # a bar's length means nothing on a log axis
+        tuple(Series(name, _ordered(places.values(), lines)) for name, places in series.items()),
+        lambda value: figures.with_unit(value, unit),
+        log_x=lines and _spans([float(place.x) for place in every]),
         log_y=_spans(values),
-        scaled=any(row.scale != 1.0 for row in rows if row.documented is not None),
-        contended=any(row.is_contended for row in rows),
+        words=("measured", "documented") if any(place.beside is not None for place in every) else ("", ""),
+        remark=_remark(rows, every),
+        x_name=X_NAMES.get(max((name for name in X_NAMES if table.startswith(name)), key=len, default=""), ""),
+        y_name=f"{metric}, {unit.replace('×', 'times (×)')}",
     )
+    return Chart(_file_name(f"{table} {metric}"), table, metric, unit, plot)
 
 
-def _point(row: Row) -> Point:
+def _place(row: Row) -> Place:
     low = high = None
     if isinstance(row.measured, Stats):
         found = measured(row.measured)
@@ -170,20 +129,23 @@ def _point(row: Row) -> Point:
             low = max(0.0, low)  # no round was below, so the figure is not
     documented = None if row.documented is None else row.documented * row.scale
     assert row.x is not None
-    return Point(row.x, documented, row.figure, low, high, row.is_contended)
+    return Place(row.x, row.figure, low, high, documented)
 
 
-def _is_a_line(points: dict[float | str, Point]) -> bool:
-    return len(points) >= 3 and all(isinstance(x, (int, float)) for x in points)
+def _ordered(places: Iterable[Place], by_x: bool) -> tuple[Place, ...]:
+    return tuple(sorted(places, key=lambda place: float(place.x)) if by_x else places)
 
 
-def _ordered(points: dict[float | str, Point], by_x: bool) -> tuple[Point, ...]:
-    found = list(points.values())
-    return tuple(sorted(found, key=lambda point: float(point.x)) if by_x else found)
-
-
-def _values(point: Point) -> list[float]:
-    return [value for value in (point.documented, point.measured) if value is not None]
+def _remark(rows: list[Row], places: list[Place]) -> str:
+    """What stands below it."""
+    told = {
+        "whiskers: 95 % of the median": any(place.low is not None for place in places),
+        "documented figures brought to the size that ran": any(
+            row.scale != 1.0 for row in rows if row.documented is not None
+        ),
+        "contended: others used the machine": any(row.is_contended for row in rows),
+    }
+    return " · ".join(text for text, is_so in told.items() if is_so)
 
 
 def _spans(values: list[float]) -> bool:

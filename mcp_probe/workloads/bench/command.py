@@ -13,8 +13,7 @@ from mcp_probe.record import private_file
 from mcp_probe.workloads.bench import console, registry
 from mcp_probe.workloads.bench.machine import describe_machine, version
 from mcp_probe.workloads.bench.progress import Progress
-from mcp_probe.workloads.bench.questions import PYTHONS
-from mcp_probe.workloads.bench.registry import Find
+from mcp_probe.workloads.bench.registry import PYTHONS, Find
 from mcp_probe.workloads.bench.results import write_results
 from mcp_probe.workloads.bench.shapes import INTERRUPTED, Results, Workload
 from mcp_probe.workloads.bench.signals import ended_as_by_ctrl_c

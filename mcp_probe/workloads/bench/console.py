@@ -34,12 +34,7 @@ class Look:
 DEFAULT_LOOK = Look()
 
 
-def page(
-    results: Results,
-    *,
-    details: bool = False,
-    look: Look = DEFAULT_LOOK,
-) -> str:
+def page(results: Results, *, details: bool = False, look: Look = DEFAULT_LOOK) -> str:
     """Everything a run found: a section per workload, and the claims counted at the end."""
     blocks: list[Block] = []
     for result in results.results:
@@ -48,12 +43,7 @@ def page(
     return _painted(blocks, look)
 
 
-def listing(
-    workloads: Iterable[Workload],
-    documents: Mapping[str, str],
-    *,
-    look: Look = DEFAULT_LOOK,
-) -> str:
+def listing(workloads: Iterable[Workload], documents: Mapping[str, str], *, look: Look = DEFAULT_LOOK) -> str:
     """What there is to run."""
     rows = [
         (_words(workload.name, "name"), _words(" ".join(workload.documents), "dim"), _words(workload.about))
@@ -165,30 +155,19 @@ def _check(check: Check) -> Iterator[Block]:
 def _closing(results: Results) -> Iterator[Block]:
     checks = [check for result in results.results for check in result.outcome.checks]
     rows = [row for result in results.results for row in result.outcome.rows]
-    machine = results.machine
-    body: list[Paragraph | Flow] = [Paragraph((Span(claims_told(checks) if checks else "No claims were checked."),))]
-    contended = sum(row.is_contended for row in rows)
-    if contended:
-        body.append(
-            Paragraph(
-                (
-                    Span(
-                        f"{contended} of {len(rows)} rows are contended (!): others used more than a quarter of a core."
-                    ),
-                )
-            )
-        )
-    broken = sum(row.little is not None and not row.little.fits for row in rows)
-    if broken:
+    told = [claims_told(checks) if checks else "No claims were checked."]
+    if contended := sum(row.is_contended for row in rows):
+        told.append(f"{contended} of {len(rows)} rows are contended (!): others used more than a quarter of a core.")
+    if broken := sum(row.little is not None and not row.little.fits for row in rows):
         rows_told = "1 row contradicts itself" if broken == 1 else f"{broken} rows contradict themselves"
-        body.append(Paragraph((Span(f"{rows_told}: throughput × latency is not the concurrency."),)))
-    body.append(Flow(tuple((Span(text, "dim"),) for text in machine_texts(machine))))
+        told.append(f"{rows_told}: throughput × latency is not the concurrency.")
+    machine = Flow(tuple((Span(text, "dim"),) for text in machine_texts(results.machine)))
     failed = any(result.error is not None for result in results.results)
     yield Box(
         f"{results.size} run",
         f"{sum(result.seconds for result in results.results):.0f} s",
         "warn" if failed else "info",
-        tuple(body),
+        (*(Paragraph((Span(text),)) for text in told), machine),
     )
 
 

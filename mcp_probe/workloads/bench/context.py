@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar
 
 import anyio
 
-from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.figures import sentence as as_sentence
 from mcp_probe.workloads.bench.grader import UNTOLD, grade, tolerance
 from mcp_probe.workloads.bench.machine import ForeignLoad, is_contended
@@ -81,7 +80,7 @@ class Bench:
         self._checks: list[Check] = []
         self._notes: list[str] = []
         self._missing: list[str] = []
-        self._advice = ""
+        self._advice: Why | str = ""
 
     def size(self, quick: T, full: T) -> T:
         """``quick`` in a quick run, else ``full``."""
@@ -153,18 +152,23 @@ class Bench:
         """Something a reader of this workload's figures must know."""
         self._notes.append(sentence)
 
-    def advise(self, sentence: str) -> None:
-        """What to do, as far as this run can tell; there is one of it."""
+    def advise(self, sentence: Why | str) -> None:
+        """What to do, as far as this run can tell; there is one of it. A function is asked at the end."""
         self._advice = sentence
 
     def lacks(self, library: str, what: str) -> None:
         """``library`` is not installed, so ``what`` was not measured."""
         self._missing.append(f"{library} is not installed: {what}")
 
+    @property
+    def has_findings(self) -> bool:
+        """Whether anything was handed in."""
+        return bool(self._rows or self._checks or self._notes)
+
     def outcome(self, *, complete: bool = True) -> Outcome:
         """What was handed in so far.
 
-        With ``complete=False`` a row whose readings never came is without its sentence.
+        With ``complete=False`` a row whose readings never came, or cannot be explained, is without its sentence.
 
         Raises: LaunchError where a complete run has no readings for a row that wants them.
         """
@@ -172,9 +176,8 @@ class Bench:
             replace(row, why=_told(why or self._arms.get(arm, ""), complete))
             for row, (arm, why) in zip(self._rows, self._whys, strict=True)
         ]
-        return Outcome(
-            tuple(rows), tuple(self._checks), tuple(self._notes), tuple(self._missing), complete, self._advice
-        )
+        advice = _told(self._advice, complete)
+        return Outcome(tuple(rows), tuple(self._checks), tuple(self._notes), tuple(self._missing), complete, advice)
 
     # --- timing ---
 
@@ -199,24 +202,14 @@ class Bench:
         warm_up: int = 0,
         first_apart: bool = True,
     ) -> Interleaved:
-        """Like :meth:`timed` for each label; in every round all have a turn, in an order that
-        favours nobody.
+        """Like :meth:`timed` for each label; in every round all have a turn, in an order that favours nobody.
 
         ``twin`` names a label that gets two turns a round; the ratio of their medians is the A/A floor.
         """
         turns = dict(calls)
         if twin is not None:
             turns[f"{twin} again"] = calls[twin]
-        reruns = 0
-        while True:
-            began, load = time.monotonic(), self.load()
-            taken = await _take_turns(turns, rounds, warm_up)
-            foreign = load.cores()
-            contended, elapsed_s = is_contended(foreign), time.monotonic() - began
-            if not contended or not self._patience.affords(elapsed_s):
-                break
-            self._patience.spend(elapsed_s)
-            reruns += 1
+        taken, foreign, reruns = await self._undisturbed(lambda: _take_turns(turns, rounds, warm_up))
         stats = {
             label: describe(taken[label], first_apart=first_apart, foreign_cores=foreign, reruns=reruns)
             for label in calls
@@ -226,14 +219,20 @@ class Bench:
 
     async def quiet(self, measure: Callable[[], Awaitable[T]]) -> tuple[T, float | None, bool]:
         """Runs ``measure`` once, again where contended and patience lasts: (result, foreign cores, contended)."""
+        found, foreign, _ = await self._undisturbed(measure)
+        return found, foreign, is_contended(foreign)
+
+    async def _undisturbed(self, measure: Callable[[], Awaitable[T]]) -> tuple[T, float | None, int]:
+        """As far as patience lasts: (result, foreign cores, how often it was run again)."""
+        reruns = 0
         while True:
             began, load = time.monotonic(), self.load()
             found = await measure()
-            foreign = load.cores()
-            contended, elapsed_s = is_contended(foreign), time.monotonic() - began
-            if not contended or not self._patience.affords(elapsed_s):
-                return found, foreign, contended
+            foreign, elapsed_s = load.cores(), time.monotonic() - began
+            if not is_contended(foreign) or not self._patience.affords(elapsed_s):
+                return found, foreign, reruns
             self._patience.spend(elapsed_s)
+            reruns += 1
 
     # --- servers ---
 
@@ -244,7 +243,6 @@ class Bench:
         transport: Literal["stdio", "sse", "json"] = "stdio",
         probe: bool = True,
         mode: Literal["auto", "legacy"] = "auto",
-        environment: Mapping[str, str] | None = None,
         connect: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> AbstractAsyncContextManager[Any]:
@@ -252,21 +250,14 @@ class Bench:
         from mcp_probe.workloads.bench.serving import profiled_server
 
         return profiled_server(
-            module,
-            arguments,
-            transport=transport,
-            probe=probe,
-            mode=mode,
-            environment=environment,
-            connect=connect,
-            options=options,
+            module, arguments, transport=transport, probe=probe, mode=mode, connect=connect, options=options
         )
 
 
 def _told(why: Why | str, complete: bool) -> str:
     try:
         return why if isinstance(why, str) else why()
-    except LaunchError:
+    except Exception:  # what was measured is kept, whatever is wrong with the readings
         if complete:
             raise
         return ""

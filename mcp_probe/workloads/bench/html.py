@@ -8,9 +8,9 @@ from pathlib import Path
 from mcp_probe.record import private_file
 from mcp_probe.report.page.document import Section, page_of
 from mcp_probe.report.page.markup import text_of
-from mcp_probe.report.page.plots import Place, Plot, Series, figure
+from mcp_probe.report.page.plots import figure
 from mcp_probe.workloads.bench import figures
-from mcp_probe.workloads.bench.charts import Chart, Point, charts_of, remark
+from mcp_probe.workloads.bench.charts import Chart, charts_of
 from mcp_probe.workloads.bench.console import ROLES, machine_texts
 from mcp_probe.workloads.bench.documents import DocumentPage, by_document, verdicts_of
 from mcp_probe.workloads.bench.shapes import VERDICTS, Check, Results, Row, Stats
@@ -82,32 +82,10 @@ def _figures(charts: list[Chart]) -> Iterator[str]:
     """The first few at once, the others of a table that has many when asked for."""
     shown, more = charts[:_MOST_CHARTS], charts[_MOST_CHARTS:]
     if shown:
-        yield f'<div class="charts">{"".join(map(figure_of, shown))}</div>'
+        yield f'<div class="charts">{"".join(figure(chart.plot) for chart in shown)}</div>'
     if more:
         yield f"<details><summary>{len(more)} more {'chart' if len(more) == 1 else 'charts'}</summary>"
-        yield f'<div class="charts">{"".join(map(figure_of, more))}</div></details>'
-
-
-def figure_of(chart: Chart) -> str:
-    """The chart, with its legend."""
-    return figure(
-        Plot(
-            chart.title,
-            chart.kind,
-            tuple(Series(name, tuple(map(_place, points))) for name, points in chart.series),
-            lambda value: figures.with_unit(value, chart.unit),
-            log_x=chart.log_x,
-            log_y=chart.log_y,
-            words=("measured", "documented") if chart.has_documented else ("", ""),
-            remark=remark(chart),
-            x_name=chart.x_name,
-            y_name=chart.y_name,
-        )
-    )
-
-
-def _place(point: Point) -> Place:
-    return Place(point.x, point.measured, point.low, point.high, point.documented)
+        yield f'<div class="charts">{"".join(figure(chart.plot) for chart in more)}</div></details>'
 
 
 def prose(words: str) -> str:
@@ -156,16 +134,8 @@ def table_of(rows: list[Row]) -> Iterator[str]:
 
 def _told(row: Row) -> str:
     excuse = row.little.excused if row.little is not None else ""
-    return " ".join(
-        part
-        for part in (
-            row.why,
-            figures.sentence(figures.expected(row)),
-            figures.sentence(row.note),
-            figures.sentence(excuse),
-        )
-        if part
-    )
+    conditions = map(figures.sentence, (figures.expected(row), row.note, excuse))
+    return " ".join(filter(None, (row.why, *conditions)))
 
 
 def _cells(row: Row) -> list[tuple[str, str]]:

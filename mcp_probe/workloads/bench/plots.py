@@ -16,7 +16,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from mcp_probe.record import private_file
-from mcp_probe.workloads.bench.charts import Chart, Point, charts_of, remark
+from mcp_probe.report.page.plots import Place, Plot
+from mcp_probe.workloads.bench.charts import charts_of
 from mcp_probe.workloads.bench.shapes import Results
 
 # Told apart with every kind of colour vision. Source: Okabe and Ito, https://jfly.uni-koeln.de/color/.
@@ -53,108 +54,110 @@ def write_plots(results: Results, folder: Path) -> list[Path]:
     written = []
     for chart in charts_of(results):
         path = folder / f"{chart.name}.svg"
-        private_file.write(path, image(chart, "svg"))
-        private_file.write(path.with_suffix(".png"), image(chart, "png"))
+        private_file.write(path, image(chart.plot, "svg"))
+        private_file.write(path.with_suffix(".png"), image(chart.plot, "png"))
         written.append(path)
     return written
 
 
-def image(chart: Chart, kind: str) -> bytes:
-    """``chart`` as a picture, the same bytes for the same figures; ``kind``: svg or png."""
+def image(plot: Plot, kind: str) -> bytes:
+    """``plot`` as a picture, the same bytes for the same figures; ``kind``: svg or png."""
     with rc_context(_STYLE):
-        figure = draw(chart)
+        figure = draw(plot)
         paper = BytesIO()
         stamp: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
         figure.savefig(paper, format=kind, dpi=110, metadata=stamp)
     return paper.getvalue()
 
 
-def draw(chart: Chart) -> Figure:
+def draw(plot: Plot) -> Figure:
     """The figure; call it within the style of :func:`image`."""
-    places = len({point.x for _, points in chart.series for point in points})
-    bars = places * len(chart.series) if chart.kind != "lines" else 0
+    places = len({place.x for one in plot.series for place in one.places})
+    bars = places * len(plot.series) if plot.kind != "lines" else 0
     figure = Figure(
         figsize=(min(13.0, max(6.8, 0.62 * bars + 1.5, 1.15 * places * (bars > 0) + 1.5)), 4.0), layout="constrained"
     )
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    (_lines if chart.kind == "lines" else _bars)(axes, chart)
-    axes.set_ylabel(chart.y_name)
-    axes.set_xlabel(chart.x_name)
+    (_lines if plot.kind == "lines" else _bars)(axes, plot)
+    axes.set_ylabel(plot.y_name)
+    axes.set_xlabel(plot.x_name)
     axes.grid(axis="y")
-    if chart.log_y:
+    if plot.log_y:
         axes.set_yscale("log")
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         bottom, top = axes.get_ylim()
         axes.set_ylim(min(0.0, bottom), top + 0.04 * abs(top))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
-    rows = _legend(axes, chart, figure.get_figwidth())
-    axes.set_title(chart.title, loc="left", pad=6 + 15 * rows)
-    if under := remark(chart):
-        figure.supxlabel(under, fontsize=7.5, color=FAINT, x=0.99, ha="right")
+    rows = _legend(axes, plot, figure.get_figwidth())
+    axes.set_title(plot.title, loc="left", pad=6 + 15 * rows)
+    if plot.remark:
+        figure.supxlabel(plot.remark, fontsize=7.5, color=FAINT, x=0.99, ha="right")
     return figure
 
 
-def _lines(axes: Axes, chart: Chart) -> None:
-    for (name, points), colour in zip(chart.series, _colours(chart), strict=True):
-        documented = [(float(point.x), point.documented) for point in points if point.documented is not None]
-        measured = [point for point in points if point.measured is not None]
+def _lines(axes: Axes, plot: Plot) -> None:
+    for one, colour in zip(plot.series, _colours(plot), strict=True):
+        documented = [(float(place.x), place.beside) for place in one.places if place.beside is not None]
+        measured = [place for place in one.places if place.value is not None]
         if documented:
             axes.plot(
                 *zip(*documented, strict=True), color=colour, linestyle=(0, (4, 3)), marker="o", markerfacecolor="white"
             )
-        xs, ys = [float(point.x) for point in measured], [point.measured or 0.0 for point in measured]
-        axes.errorbar(xs, ys, yerr=_errors(measured), color=colour, marker="o", capsize=2.5, linewidth=1.8, label=name)
-    if chart.log_x:
+        xs, ys = [float(place.x) for place in measured], [place.value or 0.0 for place in measured]
+        axes.errorbar(
+            xs, ys, yerr=_errors(measured), color=colour, marker="o", capsize=2.5, linewidth=1.8, label=one.name
+        )
+    if plot.log_x:
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())
-    ticks = sorted({float(point.x) for _, points in chart.series for point in points})
+    ticks = sorted({float(place.x) for one in plot.series for place in one.places})
     axes.set_xticks(ticks, [_tick(tick) for tick in ticks])
 
 
-def _bars(axes: Axes, chart: Chart) -> None:
+def _bars(axes: Axes, plot: Plot) -> None:
     """A cluster per place; in it a pair per series: documented pale and hatched, measured full."""
-    labelled = 2 * sum(len(points) for _, points in chart.series) <= _MOST_LABELLED
-    places = list(dict.fromkeys(point.x for _, points in chart.series for point in points))
-    for index, place in enumerate(places):
+    labelled = 2 * sum(len(one.places) for one in plot.series) <= _MOST_LABELLED
+    names = list(dict.fromkeys(place.x for one in plot.series for place in one.places))
+    for index, name in enumerate(names):
         here = [
-            (point, colour)
-            for (_, points), colour in zip(chart.series, _colours(chart), strict=True)
-            for point in points
-            if point.x == place
+            (place, colour)
+            for one, colour in zip(plot.series, _colours(plot), strict=True)
+            for place in one.places
+            if place.x == name
         ]
-        each = 2 if chart.has_documented else 1
+        each = 2 if any(plot.words) else 1
         wide = min(0.8 / (each * len(here)), 0.3)
-        for turn, (point, colour) in enumerate(here):
+        for turn, (place, colour) in enumerate(here):
             left = index + (each * turn - each * len(here) / 2 + 0.5) * wide
             measured = left + (each - 1) * wide
-            (_ends if chart.kind == "dots" else _pair)(axes, point, left, measured, wide, colour)
+            (_ends if plot.kind == "dots" else _pair)(axes, place, left, measured, wide, colour)
             if labelled:
-                _label(axes, left, point.documented, point.documented, wide)
-                _label(axes, measured, point.measured, max(point.measured or 0.0, point.high or 0.0), wide)
-    axes.set_xticks(range(len(places)), [_wrapped(place) for place in places])
+                _label(axes, left, place.beside, place.beside, wide)
+                _label(axes, measured, place.value, max(place.value or 0.0, place.high or 0.0), wide)
+    axes.set_xticks(range(len(names)), list(map(_wrapped, names)))
     axes.tick_params(axis="x", length=0)
     axes.margins(y=0.12)
 
 
-def _pair(axes: Axes, point: Point, left: float, measured: float, wide: float, colour: str) -> None:
-    if point.documented is not None:
+def _pair(axes: Axes, place: Place, left: float, measured: float, wide: float, colour: str) -> None:
+    if place.beside is not None:
         pale: dict[str, Any] = {"facecolor": f"{colour}38", "edgecolor": colour, "hatch": "////", "linewidth": 0.8}
-        axes.bar(left, point.documented, wide * 0.92, **pale)
-    if point.measured is not None:
-        whiskers = _errors([point])
-        axes.bar(measured, point.measured, wide * 0.92, color=colour, yerr=whiskers, ecolor=INK, capsize=2)
+        axes.bar(left, place.beside, wide * 0.92, **pale)
+    if place.value is not None:
+        whiskers = _errors([place])
+        axes.bar(measured, place.value, wide * 0.92, color=colour, yerr=whiskers, ecolor=INK, capsize=2)
 
 
-def _ends(axes: Axes, point: Point, left: float, measured: float, wide: float, colour: str) -> None:
+def _ends(axes: Axes, place: Place, left: float, measured: float, wide: float, colour: str) -> None:
     """The ends of what would be two bars."""
-    if point.documented is not None:
+    if place.beside is not None:
         hollow: dict[str, Any] = {"marker": "o", "markersize": 6, "markerfacecolor": "white", "color": colour}
-        axes.plot([left], [point.documented], linestyle="none", **hollow)
-    if point.measured is not None:
+        axes.plot([left], [place.beside], linestyle="none", **hollow)
+    if place.value is not None:
         look: dict[str, Any] = {"marker": "o", "markersize": 6, "ecolor": INK, "capsize": 2, "color": colour}
-        axes.errorbar([measured], [point.measured], yerr=_errors([point]), linestyle="none", **look)
+        axes.errorbar([measured], [place.value], yerr=_errors([place]), linestyle="none", **look)
 
 
 def _label(axes: Axes, x: float, value: float | None, top: float | None, wide: float) -> None:
@@ -178,24 +181,24 @@ def _tick(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _errors(points: Sequence[Point]) -> list[list[float]] | None:
+def _errors(places: Sequence[Place]) -> list[list[float]] | None:
     """Distances down and up to the 95 % interval of the median."""
-    if any(point.low is None or point.high is None or point.measured is None for point in points):
+    if any(place.low is None or place.high is None or place.value is None for place in places):
         return None
-    down = [(point.measured or 0.0) - (point.low or 0.0) for point in points]
-    up = [(point.high or 0.0) - (point.measured or 0.0) for point in points]
+    down = [(place.value or 0.0) - (place.low or 0.0) for place in places]
+    up = [(place.high or 0.0) - (place.value or 0.0) for place in places]
     return [down, up]
 
 
-def _legend(axes: Axes, chart: Chart, inches: float) -> int:
+def _legend(axes: Axes, plot: Plot, inches: float) -> int:
     """What is pale and what is full, then the series, between title and plot; returns how many lines it takes."""
     first: list[Line2D | Patch] = []
-    if not chart.has_documented:
-        if len(chart.series) < 2:
+    if not any(plot.words):
+        if len(plot.series) < 2:
             return 0
-    elif chart.kind != "bars":
-        dashed: Any = (0, (4, 3)) if chart.kind == "lines" else "none"
-        solid: Any = "-" if chart.kind == "lines" else "none"
+    elif plot.kind != "bars":
+        dashed: Any = (0, (4, 3)) if plot.kind == "lines" else "none"
+        solid: Any = "-" if plot.kind == "lines" else "none"
         first = [
             Line2D([], [], color=INK, linestyle=dashed, marker="o", markerfacecolor="white", label="documented"),
             Line2D([], [], color=INK, linestyle=solid, marker="o", label="measured"),
@@ -205,9 +208,9 @@ def _legend(axes: Axes, chart: Chart, inches: float) -> int:
             Patch(facecolor="white", edgecolor=INK, hatch="////", label="documented"),
             Patch(facecolor=INK, label="measured"),
         ]
-    if len(chart.series) > 1:
-        colours = zip(chart.series, _colours(chart), strict=True)
-        first += [Patch(color=colour, label=name) for (name, _), colour in colours]
+    if len(plot.series) > 1:
+        colours = zip(plot.series, _colours(plot), strict=True)
+        first += [Patch(color=colour, label=one.name) for one, colour in colours]
     longest = max(len(str(handle.get_label())) for handle in first)
     columns = max(2, min(len(first), int((inches - 1) / (0.45 + 0.07 * longest))))
     place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
@@ -215,16 +218,16 @@ def _legend(axes: Axes, chart: Chart, inches: float) -> int:
     return -(-len(first) // columns)
 
 
-def _colours(chart: Chart) -> list[str]:
-    return [COLOURS[index % len(COLOURS)] for index in range(len(chart.series))]
+def _colours(plot: Plot) -> list[str]:
+    return [COLOURS[index % len(COLOURS)] for index in range(len(plot.series))]
 
 
-def _wrapped(place: float | str) -> str:
+def _wrapped(name: float | str) -> str:
     """Names break at blanks, so that neighbours do not run into each other."""
-    if not isinstance(place, str):
-        return _tick(place)
+    if not isinstance(name, str):
+        return _tick(name)
     lines = [""]
-    for word in place.split():
+    for word in name.split():
         if lines[-1] and len(lines[-1]) + 1 + len(word) > _WRAP:
             lines.append(word)
         else:

@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from mcp_probe.errors import OptionError
-from mcp_probe.workloads.bench.questions import QUESTIONS, TITLE, TODAY, scenario
 from mcp_probe.workloads.bench.shapes import Outcome, Workload
 
 if TYPE_CHECKING:
@@ -18,6 +17,12 @@ RunWorkload = Callable[["Bench"], Awaitable[Outcome]]
 Find = Callable[[Workload], RunWorkload]
 """Gives what a workload runs; :func:`load` for the bundled ones."""
 
+TODAY = "now"
+"""Stands where the others have the number of their document: in tables (``now results``) and claims (``now-3``)."""
+
+PYTHONS = "pythons"
+"""The workload that other interpreters can be given to."""
+
 DOCUMENTS: dict[str, str] = {
     "000": "MiniMCP: sequential and concurrent dispatch of CPU-bound handlers",
     "001": "MCP Hangar: parallel calls over stdio, the hard-coded 4, cold starts",
@@ -26,51 +31,54 @@ DOCUMENTS: dict[str, str] = {
     "004": "ContextForge: HTTPX client patterns and a concurrency sweep",
 }
 
-GROUPS = {**DOCUMENTS, TODAY: TITLE}
+GROUPS = {**DOCUMENTS, TODAY: "Questions of today: comparisons that no document makes"}
 """What `--document` takes: the documents, and the comparisons of none."""
 
+
+def _entry(name: str, documents: str, quick_s: float, full_s: float, about: str) -> Workload:
+    """One for the module of this name in ``workloads/scenarios``; quick and full runs take at most so many seconds."""
+    place = f"mcp_probe.workloads.scenarios.{name.replace('-', '_')}:run"
+    return Workload(name, tuple(documents.split()), about, place, quick_s, full_s)
+
+
 WORKLOADS: tuple[Workload, ...] = (
-    scenario("dispatch-micro", "a task per message against one by one: time and memory", "000", limits_s=(180, 900)),
-    scenario(
-        "dispatch-stdio",
-        "a CPU-bound tool on a real stdio server, one by one and pipelined",
-        "000",
-        "002",
-        limits_s=(180, 600),
+    _entry("dispatch-micro", "000", 180, 900, "a task per message against one by one: time and memory"),
+    _entry("dispatch-stdio", "000 002", 180, 600, "a CPU-bound tool on a real stdio server, one by one and pipelined"),
+    _entry("dispatch-wait", "000", 90, 300, "waiting handlers, in memory: where concurrency pays"),
+    _entry("fanout", "001", 180, 1200, "N calls at once over one stdio session: flat in N?"),
+    _entry("waves", "001", 180, 900, "ceil(N / width) waves at pools of 4, 20 and 40"),
+    _entry("overhead", "001", 240, 1800, "what a wrapper, here the probe, adds to a call"),
+    _entry("cold-start", "001", 240, 900, "N callers of a server that is not running: single-flight, naive, warm"),
+    _entry("multi-server", "001", 120, 600, "one call to each of several servers: max, not sum"),
+    _entry("mixed-latency", "001", 120, 600, "quick calls beside slow ones: order, caps, a tool that blocks"),
+    _entry("pipeline", "001", 90, 300, "three stages of parallel calls: the critical path"),
+    _entry("op-latency", "002", 300, 600, "every operation of a stdio server, and in memory: what is transport"),
+    _entry("op-latency-http", "002", 400, 900, "the same operations over streamable HTTP, SSE and JSON answers"),
+    _entry("session-reuse", "004", 300, 600, "a session, or a process, per call against one that is kept"),
+    _entry("cpu-models", "003", 300, 1200, "CPU-bound work: sync, await, gather, threads; a fresh process each"),
+    _entry("cpu-tools", "000 003", 200, 600, "CPU-bound MCP tools, async and in threads"),
+    _entry("io-models", "003", 500, 1800, "HTTP fetches: sync, asyncio, threads, hybrids; at equal concurrency"),
+    _entry("http-client", "004", 400, 1200, "client patterns: a client per request, shared, limits"),
+    _entry("http-sweep", "004", 600, 1800, "concurrency against pool limits: the knee"),
+    _entry("result-size", TODAY, 300, 900, "results of 1 kB to 100 MB: bytes, memory, encoding, and who waits for it"),
+    _entry("event-loops", TODAY, 300, 600, "asyncio and uvloop under the same server, over stdio and HTTP"),
+    _entry("stateless", TODAY, 300, 600, "streamable HTTP with a session, without, and with one for every call"),
+    _entry("many-clients", TODAY, 300, 600, "many clients at once, with a session each and with one for all"),
+    _entry("notifications", TODAY, 300, 600, "progress and log notifications of a call, none to a thousand"),
+    _entry(
+        "round-trips", TODAY, 300, 600, "questions to the client within a call: sampling, elicitation, a second request"
     ),
-    scenario("dispatch-wait", "waiting handlers, in memory: where concurrency pays", "000", limits_s=(90, 300)),
-    scenario("fanout", "N calls at once over one stdio session: flat in N?", "001", limits_s=(180, 1200)),
-    scenario("waves", "ceil(N / width) waves at pools of 4, 20 and 40", "001", limits_s=(180, 900)),
-    scenario("overhead", "what a wrapper, here the probe, adds to a call", "001", limits_s=(240, 1800)),
-    scenario(
-        "cold-start",
-        "N callers of a server that is not running: single-flight, naive, warm",
-        "001",
-        limits_s=(240, 900),
+    _entry("workers", TODAY, 400, 600, "uvicorn with 1, 2 and 4 workers: computing, and what becomes of sessions"),
+    _entry("sdks", TODAY, 400, 600, "the same tools with mcp 1 and 2 and fastmcp 2, 3 and 4"),
+    _entry(PYTHONS, TODAY, 500, 1200, "the same tools with CPython 3.11, 3.12, 3.13 and 3.14"),
+    _entry(
+        "resumption", TODAY, 300, 600, "a call whose connection breaks, read on from another; what keeping events costs"
     ),
-    scenario("multi-server", "one call to each of several servers: max, not sum", "001", limits_s=(120, 600)),
-    scenario(
-        "mixed-latency", "quick calls beside slow ones: order, caps, a tool that blocks", "001", limits_s=(120, 600)
-    ),
-    scenario("pipeline", "three stages of parallel calls: the critical path", "001", limits_s=(90, 300)),
-    scenario(
-        "op-latency", "every operation of a stdio server, and in memory: what is transport", "002", limits_s=(300, 600)
-    ),
-    scenario(
-        "op-latency-http", "the same operations over streamable HTTP, SSE and JSON answers", "002", limits_s=(400, 900)
-    ),
-    scenario("session-reuse", "a session, or a process, per call against one that is kept", "004", limits_s=(300, 600)),
-    scenario(
-        "cpu-models", "CPU-bound work: sync, await, gather, threads; a fresh process each", "003", limits_s=(300, 1200)
-    ),
-    scenario("cpu-tools", "CPU-bound MCP tools, async and in threads", "000", "003", limits_s=(200, 600)),
-    scenario(
-        "io-models", "HTTP fetches: sync, asyncio, threads, hybrids; at equal concurrency", "003", limits_s=(500, 1800)
-    ),
-    scenario("http-client", "client patterns: a client per request, shared, limits", "004", limits_s=(400, 1200)),
-    scenario("http-sweep", "concurrency against pool limits: the knee", "004", limits_s=(600, 1800)),
-    *QUESTIONS,
+    _entry("tls", TODAY, 300, 600, "plain HTTP/1.1, TLS with HTTP/1.1, and TLS with real HTTP/2"),
 )
+
+QUESTIONS = tuple(workload for workload in WORKLOADS if TODAY in workload.documents)
+"""Comparisons that no document makes and that are asked for today."""
 
 
 def named(names: tuple[str, ...]) -> tuple[Workload, ...]:

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from mcp_probe.errors import RecordingError
 from mcp_probe.record import private_file
-from mcp_probe.workloads.bench.shapes import (
-    Asked,
-    Check,
-    Little,
-    Measured,
-    Outcome,
-    Part,
-    Result,
-    Results,
-    Row,
-    Stats,
-)
+from mcp_probe.workloads.bench.shapes import Results, Verdict
 
 # 1: first version (2026-11). Keys may be added; readers ignore what they do not know. Two verdicts were renamed later.
 FORMAT = "mcp_probe.bench/1"
 
 _RENAMED = {"holds in shape": "in shape", "cannot be tested here": "cannot be told here"}
 
-T = TypeVar("T")
+_ALWAYS = ("rows", "checks")
+"""Of an outcome: they are written where there are none, too."""
 
 
 def write_results(results: Results, path: Path) -> None:
@@ -56,53 +48,36 @@ def read_results(path: Path) -> Results:
             f"{path} says format {found!r}; expected {FORMAT!r}, as `mcp-probe bench --json` of this version writes it."
         )
     try:
-        return _results(values)
-    except (KeyError, TypeError, AttributeError) as exc:
+        results: Results = _made(Results, values)
+    except (KeyError, TypeError) as exc:
         raise RecordingError(f"{path} is damaged: {type(exc).__name__}: {exc}.") from exc
+    return results
 
 
-def _results(values: dict[str, Any]) -> Results:
-    return Results(values["machine"], values["size"], tuple(_result(each) for each in values["results"]))
+@cache
+def _types(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
-def _result(values: dict[str, Any]) -> Result:
-    outcome = values["outcome"]
-    return _made(
-        Result,
-        values,
-        documents=tuple(values["documents"]),
-        outcome=_made(
-            Outcome,
-            outcome,
-            rows=tuple(_row(row) for row in outcome["rows"]),
-            checks=tuple(_check(check) for check in outcome["checks"]),
-            notes=tuple(outcome.get("notes", ())),
-            missing=tuple(outcome.get("missing", ())),
-        ),
-    )
-
-
-def _check(values: dict[str, Any]) -> Check:
-    verdict = _RENAMED.get(values["verdict"], values["verdict"])
-    return _made(Check, values, verdict=verdict, parts=tuple(_part(part) for part in values.get("parts", ())))
-
-
-def _part(values: dict[str, Any]) -> Part:
-    asked = values["asked"]
-    return Part(_made(Asked, asked, documented=tuple(asked.get("documented", ()))), _made(Measured, values["measured"]))
-
-
-def _row(values: dict[str, Any]) -> Row:
-    measured, little = values["measured"], values.get("little")
-    return _made(
-        Row,
-        values,
-        measured=_made(Stats, measured) if isinstance(measured, dict) else measured,
-        little=None if little is None else _made(Little, little),
-    )
-
-
-def _made(cls: type[T], values: dict[str, Any], **instead: Any) -> T:
+def _made(cls: Any, values: Any) -> Any:
     """An instance from those of ``values`` that it knows."""
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-    return cls(**{**{name: value for name, value in values.items() if name in known}, **instead})
+    types = _types(cls)
+    return cls(
+        **{
+            each.name: _value(types[each.name], values[each.name])
+            for each in fields(cls)
+            if each.name in values or each.default is MISSING or each.name in _ALWAYS
+        }
+    )
+
+
+def _value(declared: Any, value: Any) -> Any:
+    """What a field of the ``declared`` type holds, from what JSON has for it."""
+    kinds = get_args(declared)
+    if get_origin(declared) is tuple:
+        return tuple(_value(kinds[0], each) for each in value)
+    if declared == Verdict:
+        return _RENAMED.get(value, value)
+    cls = next(filter(is_dataclass, kinds or (declared,)), None)
+    is_plain = (value is None and NoneType in kinds) or (isinstance(value, (int, float)) and float in kinds)
+    return value if cls is None or is_plain else _made(cls, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -26,34 +27,25 @@ def run_all(
 ) -> Iterator[Result]:
     """Each workload's result as it ends; ``find`` gives what one runs, ``pythons`` are interpreters to compare.
 
-    On KeyboardInterrupt what the interrupted one had found comes last.
+    Each runs in an event loop of its own. On KeyboardInterrupt what the interrupted one had found comes last.
     """
     for workload in workloads:
-        result, interrupted = run_one(workload, quick=quick, show=show, find=find, pythons=pythons)
+        bench = Bench(
+            quick=quick,
+            show=None if show is None else partial(show, workload),
+            patience_s=workload.patience_quick_s if quick else workload.patience_full_s,
+            pythons=pythons,
+        )
+        result = _run(workload, bench, find)
         yield result
-        if interrupted:
+        if result.error == INTERRUPTED:
             return
 
 
-def run_one(
-    workload: Workload,
-    *,
-    quick: bool,
-    show: Show | None = None,
-    find: Find = load,
-    pythons: Sequence[Path] = (),
-) -> tuple[Result, bool]:
-    """Runs one workload in an event loop of its own: its result, and whether Ctrl-C ended it."""
-    bench = Bench(
-        quick=quick,
-        show=None if show is None else (lambda what: show(workload, what)),
-        patience_s=workload.patience_quick_s if quick else workload.patience_full_s,
-        pythons=pythons,
-    )
-    limit = workload.limit_quick_s if quick else workload.limit_full_s
+def _run(workload: Workload, bench: Bench, find: Find) -> Result:
+    limit = workload.limit_quick_s if bench.quick else workload.limit_full_s
     began = time.monotonic()
     error: str | None = None
-    interrupted = False
     outcome = Outcome()
 
     async def bounded() -> Outcome:
@@ -63,7 +55,7 @@ def run_one(
     try:
         outcome = anyio.run(bounded)
     except KeyboardInterrupt:
-        interrupted, error = True, INTERRUPTED
+        error = INTERRUPTED
     except TimeoutError:
         error = f"took longer than {limit:.0f} s and was stopped"
     except ImportError as exc:
@@ -72,10 +64,8 @@ def run_one(
         error = _sentence(exc)
     if error is not None:
         outcome = bench.outcome(complete=False)
-    found = Result(
-        workload.name, workload.documents, workload.about, outcome, round(time.monotonic() - began, 3), error
-    )
-    return found, interrupted
+    seconds = round(time.monotonic() - began, 3)
+    return Result(workload.name, workload.documents, workload.about, outcome, seconds, error)
 
 
 def _sentence(exc: BaseException) -> str:

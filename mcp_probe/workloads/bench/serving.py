@@ -6,7 +6,6 @@ The client marks its :class:`Phases`, so that afterwards each row has the readin
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 import tempfile
@@ -94,7 +93,6 @@ async def profiled_server(
     transport: Transport = "stdio",
     probe: bool = True,
     mode: Mode = "auto",
-    environment: Mapping[str, str] | None = None,
     connect: bool = True,
     options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[ProfiledServer]:
@@ -121,14 +119,12 @@ async def profiled_server(
                         server = ProfiledServer(None)
                         try:
                             server._session = await stack.enter_async_context(
-                                stdio_client_session(
-                                    command, mode=mode, environment=environment, stderr=stderr, options=options
-                                )
+                                stdio_client_session(command, mode=mode, stderr=stderr, options=options)
                             )
                         except Exception as exc:
                             raise LaunchError(failed(module, exc, stderr)) from exc
                     else:
-                        process = await stack.enter_async_context(_process(command, environment, stderr))
+                        process = await stack.enter_async_context(_process(command, stderr))
                         server = ProfiledServer(await _url(port_file, process, module, stderr))
                         if connect:
                             server._session = await stack.enter_async_context(server.connect(mode, options))
@@ -204,12 +200,8 @@ def failed(module: str, exc: Exception, stderr: TextIO) -> str:
 
 
 @asynccontextmanager
-async def _process(
-    command: Sequence[str], environment: Mapping[str, str] | None, stderr: TextIO
-) -> AsyncIterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, env={**os.environ, **(environment or {})}
-    )
+async def _process(command: Sequence[str], stderr: TextIO) -> AsyncIterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr)
     try:
         yield process
     finally:

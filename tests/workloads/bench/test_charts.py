@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import reproductions
-from mcp_probe.workloads.bench.charts import Chart, charts_of, measured_charts
+from mcp_probe.report.page.plots import Plot, figure
+from mcp_probe.workloads.bench.charts import charts_of, measured_charts
 from mcp_probe.workloads.bench.documents import by_document
-from mcp_probe.workloads.bench.html import figure_of
 from mcp_probe.workloads.bench.results import read_results
 from mcp_probe.workloads.bench.statistics import describe
 from mcp_probe.workloads.scenarios.documents.doc003 import PLOTS
@@ -21,20 +21,20 @@ def test_numbers_along_an_axis_make_lines_and_names_make_bars() -> None:
     usual = {"table": "003 CPU-bound", "series": "time", "documented": 9.77, "scale": 1.0}
     models = [row(model, 5.0, x=model, **usual) for model in ("sync", "asyncio")]
     waves, cpu = charts_of(results(*full().results, result(*models)))
-    assert (waves.kind, waves.name, waves.title) == ("lines", "001-4-time", "001 §4: time")
-    assert (cpu.kind, cpu.name) == ("bars", "003-cpu-bound-time")
+    assert (waves.plot.kind, waves.name, waves.plot.title) == ("lines", "001-4-time", "001 §4: time")
+    assert (cpu.plot.kind, cpu.name) == ("bars", "003-cpu-bound-time")
 
 
 def test_documented_figures_are_drawn_at_the_size_that_ran() -> None:
     [waves] = charts_of(full())
-    [(name, points)] = waves.series
-    assert name == "pool of 4"
-    assert [(point.x, point.documented, point.measured) for point in points] == [
+    [series] = waves.plot.series
+    assert series.name == "pool of 4"
+    assert [(place.x, place.beside, place.value) for place in series.places] == [
         (5, 104.0, 105.0),
         (10, 156.5, 158.0),
         (20, 260.5, 265.0),
     ]
-    assert waves.scaled
+    assert "brought to the size that ran" in waves.plot.remark
 
 
 def test_a_row_without_a_partner_makes_no_chart() -> None:
@@ -45,43 +45,44 @@ def test_a_row_without_a_partner_makes_no_chart() -> None:
 def test_what_no_document_has_figures_for_is_drawn_alone() -> None:
     own = [row(f"{x} MB", float(x), table="now results", documented=None, scale=1.0, x=x) for x in (1, 10)]
     [chart] = charts_of(results(result(*own), result(row(x=1, documented=None), row(x=2, documented=None))))
-    assert (chart.document, chart.table, chart.has_documented) == ("now", "now results", False)
+    assert (chart.document, chart.table, chart.plot.words) == ("now", "now results", ("", ""))
 
 
 def test_series_that_only_repeat_the_places_are_one() -> None:
     rows = [row(name, x=name, series=name) for name in ("ping", "add", "read")]
     [chart] = charts_of(results(result(*rows)))
-    assert [(name, [point.x for point in points]) for name, points in chart.series] == [("", ["ping", "add", "read"])]
+    [series] = chart.plot.series
+    assert (series.name, [place.x for place in series.places]) == ("", ["ping", "add", "read"])
 
 
 def test_figures_that_differ_by_far_get_a_logarithmic_axis() -> None:
     near, far = (
-        charts_of(results(result(row(measured=10.0, x=1), row(measured=top, documented=top, scale=1.0, x=2))))[0]
+        charts_of(results(result(row(measured=10.0, x=1), row(measured=top, documented=top, scale=1.0, x=2))))[0].plot
         for top in (250.0, 50000.0)
     )
     assert (near.log_y, far.log_y) == (False, True)
 
 
-def spanning() -> Chart:
+def spanning() -> Plot:
     values = {"sync": 10.0, "asyncio": 20.0, "threads": 9000.0}
     rows = [row(x, stats(value), x=x, scale=1.0, table="003 I/O-bound") for x, value in values.items()]
     [chart] = charts_of(results(result(*rows)))
-    return chart
+    return chart.plot
 
 
 def test_bars_are_never_on_a_logarithmic_axis() -> None:
-    chart = spanning()
-    assert (chart.kind, chart.log_y) == ("dots", True)
-    page = figure_of(chart)
+    plot = spanning()
+    assert (plot.kind, plot.log_y) == ("dots", True)
+    page = figure(plot)
     assert "<rect" not in page
     assert page.count("<circle") == 6
 
 
 def test_axes_say_what_they_are_of() -> None:
-    page = figure_of(spanning())
+    page = figure(spanning())
     assert ">time, ms</text>" in page and ">way of working</text>" in page
     [waves] = charts_of(full())
-    assert (waves.x_name, waves.y_name) == ("calls", "time, ms")
+    assert (waves.plot.x_name, waves.plot.y_name) == ("calls", "time, ms")
 
 
 def test_all_eight_plots_of_document_003_are_on_the_page_of_reproductions() -> None:
@@ -148,7 +149,7 @@ def test_the_same_figures_give_the_same_picture(drawn: Path) -> None:
     from mcp_probe.workloads.bench.plots import image
 
     [chart] = charts_of(full())
-    assert image(chart, "svg") == image(chart, "svg")
+    assert image(chart.plot, "svg") == image(chart.plot, "svg")
 
 
 def test_the_page_is_whole_and_loads_nothing(drawn: Path) -> None:
@@ -184,6 +185,6 @@ def test_whiskers_hold_the_point_that_they_stand_at_and_nothing_below_zero() -> 
     assert skewed.ci_low is not None and skewed.ci_low < 0
     rows = [row(f"{x}", skewed, x=x, table="fan-out of tool nap", documented=None) for x in (1, 2, 4)]
     (chart,) = measured_charts(rows)
-    for point in chart.series[0][1]:
-        assert point.low is not None and point.measured is not None and point.high is not None
-        assert 0 <= point.low <= point.measured <= point.high
+    for place in chart.plot.series[0].places:
+        assert place.low is not None and place.value is not None and place.high is not None
+        assert 0 <= place.low <= place.value <= place.high

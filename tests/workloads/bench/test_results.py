@@ -48,6 +48,8 @@ def test_verdicts_that_had_another_name_are_read_by_their_new_one(tmp_path: Path
         ("[]", "expected 'mcp_probe.bench/1'"),
         ('{"format": "mcp_probe.bench/9"}', "says format 'mcp_probe.bench/9'"),
         ('{"format": "mcp_probe.bench/1"}', "is damaged: KeyError"),
+        ('{"format": "mcp_probe.bench/1", "machine": {}, "size": "quick", "results": 5}', "is damaged: TypeError"),
+        ('{"format": "mcp_probe.bench/1", "machine": {}, "size": "quick", "results": [{}]}', "is damaged: KeyError"),
     ],
 )
 def test_another_file_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:

@@ -12,9 +12,17 @@ import pytest
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench import context
 from mcp_probe.workloads.bench.context import Bench, Ms, Patience
-from mcp_probe.workloads.bench.questions import QUESTIONS, TODAY
-from mcp_probe.workloads.bench.registry import GROUPS, WORKLOADS, RunWorkload, load, named, of_document
-from mcp_probe.workloads.bench.runner import run_all, run_one
+from mcp_probe.workloads.bench.registry import (
+    GROUPS,
+    QUESTIONS,
+    TODAY,
+    WORKLOADS,
+    RunWorkload,
+    load,
+    named,
+    of_document,
+)
+from mcp_probe.workloads.bench.runner import run_all
 from mcp_probe.workloads.bench.shapes import INTERRUPTED, Outcome, Workload
 
 
@@ -79,16 +87,15 @@ def test_a_failure_inside_task_groups_is_told_as_itself() -> None:
             group.start_soon(anyio.sleep, 60)
             raise ValueError("deep inside")
 
-    result, _ = run_one(workload("a"), quick=True, find=finder(a=lambda bench: grouped()))
+    [result] = run_all([workload("a")], quick=True, find=finder(a=lambda bench: grouped()))
     assert result.error == "ValueError: deep inside"
 
 
 def test_what_hangs_is_stopped_at_its_limit() -> None:
-    result, interrupted = run_one(
-        workload("a", limit_s=0.2), quick=True, find=finder(a=lambda bench: anyio.sleep_forever())
-    )
+    find = finder(a=lambda bench: anyio.sleep_forever())
+    [result] = run_all([workload("a", limit_s=0.2)], quick=True, find=find)
     assert "took longer than 0 s and was stopped" in (result.error or "")
-    assert ([row.label for row in result.outcome.rows], interrupted) == (["before"], False)
+    assert [row.label for row in result.outcome.rows] == ["before"]
 
 
 def test_ctrl_c_keeps_what_was_found_and_ends_the_run() -> None:
@@ -312,8 +319,8 @@ def test_an_interrupted_run_keeps_rows_whose_readings_never_came() -> None:
         bench.row("001 §4", "done", "ms", 1.0, why=sentence_that_never_came)
         raise KeyboardInterrupt
 
-    result, interrupted = run_one(workload("a"), quick=True, find=finder(a=cut))
-    assert (interrupted, result.error) == (True, INTERRUPTED)
+    [result] = run_all([workload("a")], quick=True, find=finder(a=cut))
+    assert result.error == INTERRUPTED
     assert [(row.label, row.why) for row in result.outcome.rows] == [("before", ""), ("done", "")]
 
 
@@ -321,6 +328,6 @@ def test_a_whole_run_without_its_readings_is_an_error() -> None:
     def run(bench: Bench) -> None:
         bench.row("001 §4", "done", "ms", 1.0, why=sentence_that_never_came)
 
-    result, _ = run_one(workload("a"), quick=True, find=finder(a=run))
+    [result] = run_all([workload("a")], quick=True, find=finder(a=run))
     assert result.error == "There are no readings: the server still runs"
     assert [row.label for row in result.outcome.rows] == ["before", "done", "after"]

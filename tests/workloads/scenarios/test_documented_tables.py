@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_probe.workloads.bench.registry import named
-from mcp_probe.workloads.bench.runner import run_one
+from mcp_probe.workloads.bench.runner import run_all
 from mcp_probe.workloads.bench.shapes import Outcome, Row
 from mcp_probe.workloads.scenarios.documents.doc002 import CLAIMS
 from mcp_probe.workloads.scenarios.documents.doc003 import IO_BOUND
@@ -18,9 +18,7 @@ pytestmark = [pytest.mark.workloads, pytest.mark.timeout(600)]
 
 def outcome_of(name: str) -> Outcome:
     """A quick run; its own limit bounds it."""
-    (workload,) = named((name,))
-    result, interrupted = run_one(workload, quick=True)
-    assert not interrupted
+    (result,) = run_all(named((name,)), quick=True)
     assert result.error is None, result.error
     assert result.outcome.complete
     return result.outcome

@@ -10,8 +10,8 @@ from functools import cache
 import pytest
 
 from mcp_probe.workloads.bench.charts import charts_of
-from mcp_probe.workloads.bench.questions import QUESTIONS, TODAY
-from mcp_probe.workloads.bench.runner import run_one
+from mcp_probe.workloads.bench.registry import QUESTIONS, TODAY, named
+from mcp_probe.workloads.bench.runner import run_all
 from mcp_probe.workloads.bench.shapes import Check, Result, Results, Workload
 
 pytestmark = pytest.mark.comparisons
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.comparisons
 @cache
 def ran(name: str) -> Result:
     """One run of each is enough for all tests."""
-    [workload] = [each for each in QUESTIONS if each.name == name]
-    return run_one(workload, quick=True)[0]
+    [result] = run_all(named((name,)), quick=True)
+    return result
 
 
 def check(name: str, claim: str) -> Check:
@@ -47,7 +47,7 @@ def test_it_runs_to_its_end_with_figures_reasons_and_a_chart(workload: Workload)
     assert [each.claim for each in result.outcome.checks if not each.why] == []
     charts = charts_of(Results({}, "quick", (result,)))
     assert charts
-    assert [chart.name for chart in charts if not chart.x_name or not chart.unit] == []
+    assert [chart.name for chart in charts if not chart.plot.x_name or not chart.unit] == []
 
 
 def test_results_are_counted_to_the_byte_and_copied_on_their_way() -> None:

@@ -29,23 +29,19 @@ async def answer(peer: Peer, order: Order) -> Reply:
 
     Raises: LaunchError where the server has gone or does not answer in time.
     """
-    future = peer.post(order, stamped=True)
-    await asyncio.wait((future,), timeout=ANSWER_S)
-    if not future.done():
-        future.cancel()
-        raise LaunchError(f"{order.operation} was not answered within {ANSWER_S:g} s.")
-    reply = future.result()
+    reply = await in_time(peer.post(order, stamped=True), order.operation)
     if reply.kind == "transport error":
         raise LaunchError(f"{order.operation} got no answer: {await peer.last_words() or reply.failure}.")
     return reply
 
 
-async def in_time(future: asyncio.Future[Reply], operation: Operation) -> None:
-    """Waits for an answer that was asked for. Raises: LaunchError where it does not come."""
+async def in_time(future: asyncio.Future[Reply], operation: str) -> Reply:
+    """An answer that was asked for. Raises: LaunchError where it does not come."""
     await asyncio.wait((future,), timeout=ANSWER_S)
     if not future.done():
         future.cancel()
-        raise LaunchError(f"{operation.label} was not answered within {ANSWER_S:g} s.")
+        raise LaunchError(f"{operation} was not answered within {ANSWER_S:g} s.")
+    return future.result()
 
 
 async def burst(peer: Peer, order: Order, count: int) -> tuple[list[Reply], float]:

@@ -16,8 +16,6 @@ from mcp_probe.workloads.bench.shapes import OWN, Outcome, Workload
 from mcp_probe.workloads.load.command import target_of
 from mcp_probe.workloads.load.mix import json_object, tool_call
 
-NAME = OWN
-
 PATIENCE_QUICK_S = 20.0
 """A third of what a sweep takes: on a machine that is busy now and then, each level has its quiet repeats."""
 
@@ -41,7 +39,7 @@ def own_workload(options: argparse.Namespace) -> tuple[tuple[Workload, ...], Fin
         return await compare(own, bench)
 
     workload = Workload(
-        name=NAME,
+        name=OWN,
         documents=("000", "001", "002", "004"),
         about=f"calls to {own.target.name}: how long they take, how many at once, and what limits the server",
         place="mcp_probe.workloads.bench.own.comparison:compare",

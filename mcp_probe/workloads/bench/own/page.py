@@ -9,11 +9,12 @@ from pathlib import Path
 from mcp_probe.record import private_file
 from mcp_probe.report.page.document import Section, page_of
 from mcp_probe.report.page.markup import text_of
+from mcp_probe.report.page.plots import figure
 from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.charts import Chart, measured_charts
 from mcp_probe.workloads.bench.console import machine_texts
 from mcp_probe.workloads.bench.documents import by_table
-from mcp_probe.workloads.bench.html import LEGEND, claim_of, figure_of, prose, table_of
+from mcp_probe.workloads.bench.html import LEGEND, claim_of, prose, table_of
 from mcp_probe.workloads.bench.registry import DOCUMENTS
 from mcp_probe.workloads.bench.shapes import Check, Result, Results, Row
 
@@ -69,8 +70,8 @@ def _tables(tables: dict[str, list[Row]]) -> Iterator[str]:
 
 
 def _figure(chart: Chart) -> str:
-    title = f"{chart.title.rpartition(': ')[2]} by calls in flight" if chart.table.startswith(_SWEEP) else chart.title
-    return figure_of(replace(chart, title=title[:1].upper() + title[1:]))
+    title = f"{chart.metric} by calls in flight" if chart.table.startswith(_SWEEP) else chart.plot.title
+    return figure(replace(chart.plot, title=title[:1].upper() + title[1:]))
 
 
 def _claims(checks: Sequence[Check]) -> Iterator[str]:

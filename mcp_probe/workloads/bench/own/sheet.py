@@ -1,8 +1,7 @@
-"""What a comparison has found so far. Rows wait for their reasons: the probe's readings are there at the end only."""
+"""What a comparison has found so far. Reasons are asked for at the end: the probe's readings are there only then."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,54 +46,23 @@ class Reasons(Phases):
 
 
 class Sheet:
-    """Rows, claims and notes on their way to ``bench``, and what later comparisons need of earlier ones."""
+    """Rows and claims on their way to ``bench``, and what later comparisons need of earlier ones."""
 
     def __init__(self, bench: Bench, reasons: Reasons) -> None:
         self.bench = bench
         self.reasons = reasons
-        self.main: Operation | None = None  # what everything after the latencies is measured with
-        self.quickest: Operation | None = None
+        self.ranked: list[Operation] = []  # that answer well, the quickest first
         self.alone: dict[str, Stats] = {}  # label of an operation -> ms, one call after another
-        self._later: list[Callable[[], object]] = []
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is anything to give reasons for."""
-        return bool(self._later)
-
-    def publish(self) -> None:
-        """Hands everything found so far to the bench."""
-        for hand_over in self._later:
-            hand_over()
-        self._later = []
 
     def row(
         self, table: str, label: str, unit: str, measured: Stats | float | None, phase: str = "", **more: Any
     ) -> None:
-        """A row; its ``phase`` is explained, for one ``operation`` only and against a ``quicker`` phase if given."""
-        operation, quicker = more.pop("operation", None), more.pop("quicker", "")
-        self.row_because(
-            lambda: self.reasons.why(phase, operation, quicker) if phase else "", table, label, unit, measured, **more
-        )
-
-    def row_because(
-        self, why: Callable[[], str], table: str, label: str, unit: str, measured: Stats | float | None, **more: Any
-    ) -> None:
-        """A row whose reason is asked for at the end."""
-        self._later.append(lambda: self.bench.row(table, label, unit, measured, why=why(), **more))
+        """See :meth:`Bench.row`; a ``phase`` is explained, for one ``operation`` only if given."""
+        operation = more.pop("operation", None)
+        if phase:
+            more["why"] = lambda: self.reasons.why(phase, operation)
+        self.bench.row(table, label, unit, measured, **more)
 
     def claim(self, found: Found) -> None:
         """See :meth:`Bench.claim`."""
-        self._later.append(
-            lambda: self.bench.claim(
-                found.claim, *found.figures, said=found.said, untold=found.untold, value=found.value
-            )
-        )
-
-    def note(self, sentence: str) -> None:
-        """See :meth:`Bench.note`."""
-        self._later.append(lambda: self.bench.note(sentence))
-
-    def later(self, hand_over: Callable[[], object]) -> None:
-        """Something that needs the probe's readings; it is done in its turn among the rows."""
-        self._later.append(hand_over)
+        self.bench.claim(found.claim, *found.figures, said=found.said, untold=found.untold, value=found.value)

@@ -135,14 +135,11 @@ class Sweep:
         return max(1, round(most * alone_s)), min(n for n, rate in rates.items() if rate >= ENOUGH * most)
 
 
-async def sweep(sheet: Sheet, peer: Peer) -> Sweep | None:
+async def sweep(sheet: Sheet, peer: Peer, main: Operation) -> Sweep | None:
     """004: throughput and latency by the number of calls in flight, and how many to have at most.
 
     ``None`` where nothing was measured.
     """
-    main = sheet.main
-    if main is None:
-        return None
     alone_s = sheet.alone[main.label].median / 1e3
     repeats = sheet.bench.size(quick=4, full=6)
     span_s = max(sheet.bench.size(quick=0.5, full=2.0), 6 * alone_s)
@@ -150,7 +147,7 @@ async def sweep(sheet: Sheet, peer: Peer) -> Sweep | None:
     if 20 * repeats * span_s > may_take_s:
         repeats = 2
     if 20 * repeats * span_s > 2 * may_take_s:
-        sheet.note(
+        sheet.bench.note(
             f"No sweep: {main.label} takes {alone_s:.1f} s, so it would take {20 * repeats * span_s / 60:.0f} minutes. "
             "Name a quicker tool with --call, or leave out --quick."
         )
@@ -188,12 +185,12 @@ async def _around(found: Sweep, repeats: int, cap: int, until: float) -> list[Bu
     await found.closer(repeats, cap, until)
     by_latency, by_curve = found.guess()
     count = min(MOST_BURST, max(LEAST_BURST, round(WAVES * max(by_latency, by_curve))))
-    bursts = []
-    for number in range(found.sheet.bench.size(quick=5, full=9)):
-        found.sheet.bench.step(f"{count} calls at once, {number + 1}")
-        (replies, _), _, contended = await found.sheet.bench.quiet(lambda: burst(found.peer, found.main.order, count))
+    bursts, bench = [], found.sheet.bench
+    for number in range(bench.size(quick=5, full=9)):
+        bench.step(f"{count} calls at once, {number + 1}")
+        (replies, _), _, contended = await bench.quiet(lambda: burst(found.peer, found.main.order, count))
         if any(reply.kind != "ok" for reply in replies):
-            found.sheet.note(f"Of {count} calls sent at once some failed: {replies[-1].failure or 'not all at once'}.")
+            bench.note(f"Of {count} calls sent at once some failed: {replies[-1].failure or 'not all at once'}.")
             break
         began = min(reply.sent_ns for reply in replies)
         bursts.append(Burst(tuple((reply.answered_ns - began) / 1e6 for reply in replies), contended))
@@ -226,12 +223,12 @@ def _publish(sheet: Sheet, main: Operation, found: Sweep, bursts: Sequence[Burst
     enough = knee.recommended or next((round(each.best) for each in knee.readings if each.best), levels[-1])
     beyond = next((level for level in levels if level >= 1.5 * enough), levels[-1])
 
-    def advise() -> None:
+    def advice() -> str:
         limit = found.slower(beyond) or found.reasons.limit(_phase(1), _phase(beyond), main.order.operation)
         again = "" if knee.recommended or not knee.contended or OTHERS_WORK in knee.why else QUIETER
-        sheet.bench.advise(" ".join(filter(None, (knee.advice, again, limit if beyond > 1 else ""))))
+        return " ".join(filter(None, (knee.advice, again, limit if beyond > 1 else "")))
 
-    sheet.later(advise)
+    sheet.bench.advise(advice)
     sheet.claim(kneed(knee))
 
 
@@ -255,9 +252,9 @@ def _rows(found: Sweep, repeated: Repeated) -> None:
         note=note,
     )
     stats = describe(times, first_apart=False, contended=repeated.contended) if times else None
-    found.sheet.row_because(
-        lambda: found.why(number),
+    found.sheet.row(
         *(table, f"{number} in flight, latency", "ms", stats),
+        why=lambda: found.why(number),
         metric="latency",
         x=number,
         series=label,
