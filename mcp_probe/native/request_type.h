@@ -136,16 +136,14 @@ static void drop_unit(Request *self, ns_t unit)
 
 static PyObject *request_get_marks(Request *self, void *closure)
 {
-    int count = self->mark_count;
-    PyObject *marks = PyTuple_New(count);
-    for (int i = 0; marks != NULL && i < count; i++) {
+    PyObject *marks = PyTuple_New(self->mark_count);
+    for (int i = 0; marks != NULL && i < PyTuple_GET_SIZE(marks); i++) {
         mark_t m = self->marks[i];
         PyObject *mark = Py_BuildValue("(LLLLLLi)", m.unit, m.suspended, m.earliest, m.ready,
                                        m.start, m.end, m.wake);
+        PyTuple_SET_ITEM(marks, i, mark); /* gc.get_objects() may have found the tuple by now */
         if (mark == NULL)
             Py_CLEAR(marks);
-        else
-            PyTuple_SET_ITEM(marks, i, mark); /* gc.get_objects() may hold it by now */
     }
     return marks;
 }
