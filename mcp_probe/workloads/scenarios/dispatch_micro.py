@@ -13,8 +13,7 @@ from mcp_probe.workloads.bench.shapes import Measured, Outcome
 from mcp_probe.workloads.bench.statistics import counted, scaled
 from mcp_probe.workloads.models.dispatch import Form, Order, Timer, unavailable
 from mcp_probe.workloads.scenarios import dispatch_tables as tables
-from mcp_probe.workloads.scenarios.dispatch_rounds import DIRECT, NAMES, ONE, TASKS, Rounds
-from mcp_probe.workloads.scenarios.dispatching import Dispatcher, dispatcher
+from mcp_probe.workloads.scenarios.dispatch_rounds import DIRECT, NAMES, ONE, TASKS, Dispatcher, Rounds, dispatcher
 from mcp_probe.workloads.scenarios.documents import doc000 as doc
 
 EXPLAINED = 1000
@@ -86,12 +85,12 @@ async def _one(
 def claims(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
     """000-1 to 000-6."""
     work = [rounds.work_ratio(messages) for messages in doc.MESSAGES]
-    timed = [rounds.ratio(messages) for messages in doc.MESSAGES]
-    floors = [rounds.floor(messages) for messages in doc.MESSAGES]
+    ratios = [each.value for each in work]
+    timed = [rounds.ratio(messages).value for messages in doc.MESSAGES]
     bench.claim(
         doc.CLAIMS["000-1"],
-        [Measured(ratio, floor=floor) for ratio, floor in zip(work, floors, strict=True)],
-        said=f"{min(work):.1f}-{max(work):.1f}× of CPU for the work alone, "
+        work,
+        said=f"{min(ratios):.1f}-{max(ratios):.1f}× of CPU for the work alone, "
         f"{min(timed):.1f}-{max(timed):.1f}× with the document's timer",
         why=why[TASKS],
     )
@@ -115,7 +114,8 @@ def claims(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
 def _memory_claims(bench: Bench, rounds: Rounds) -> None:
     """000-3 to 000-6."""
     ones = [rounds.peak(ONE, messages) / tables.KIB for messages in doc.MESSAGES]
-    floor = max(rounds.memory_floor(messages) or 1.0 for messages in doc.MESSAGES)
+    found = {messages: rounds.memory_ratio(messages) for messages in doc.MESSAGES}
+    floor = max(each.floor or 1.0 for each in found.values())
     bench.claim(
         doc.CLAIMS["000-3"],
         Measured(max(ones) / min(ones), floor=floor),
@@ -128,7 +128,7 @@ def _memory_claims(bench: Bench, rounds: Rounds) -> None:
         Measured(large * tables.KIB / 1000, floor=floor),
         said=f"{thousand:.2f} KiB at 1,000, {large:.2f} KiB at 10,000",
     )
-    ratios = {messages: rounds.memory_ratio(messages) for messages in doc.MESSAGES}
+    ratios = {messages: each.value for messages, each in found.items()}
     said = f"{ratios[doc.LARGE]:,.0f}×"
     bench.claim(doc.CLAIMS["000-5"], Measured(ratios[doc.LARGE], floor=floor), said=said)
     said = " → ".join(f"{ratio:,.0f}" for ratio in ratios.values()) + "×"

@@ -61,17 +61,17 @@ def test_every_row_beside_a_documented_figure_has_a_reason() -> None:
 
 def test_every_figure_of_every_table_of_the_document_has_a_row() -> None:
     printed = Counter[tuple[str, float]]()
-    for timing in doc.TIMING.values():
-        printed.update(("000 timing", value) for value in (timing.one_ms, timing.tasks_ms, timing.ratio))
-        printed.update(("000 OPS", value) for value in (timing.one_ops, timing.tasks_ops, timing.ratio))
+    for messages, ratio in doc.TIME_RATIO.items():
+        places = [("sequential", messages), ("concurrent", messages)]
+        printed.update(("000 timing", value) for value in (*map(doc.MEAN_MS.__getitem__, places), ratio))
+        printed.update(("000 OPS", value) for value in (*map(doc.OPS.__getitem__, places), ratio))
     for ratios in doc.SCALING.values():
         printed.update(("000 scaling", value) for value in ratios.values())
-    for memory in doc.MEMORY.values():
-        figures = (memory.one_mb, memory.tasks_mb, memory.ratio, memory.saved_percent)
-        printed.update(("000 memory", value) for value in figures)
-        profile = (memory.one_mb, memory.one_mb, memory.tasks_mb, memory.tasks_mean_mb)
-        printed.update(("000 memory profile", value) for value in profile)
-        printed.update([("000 memory scaling", memory.ratio)])
+    for peak_mb, mean_mb in doc.MEMORY_MB.values():
+        printed.update([("000 memory", peak_mb), ("000 memory profile", peak_mb), ("000 memory profile", mean_mb)])
+    for messages, ratio in doc.MEMORY_RATIO.items():
+        saved = doc.SAVED_PERCENT[messages]
+        printed.update([("000 memory", ratio), ("000 memory", saved), ("000 memory scaling", ratio)])
     for raw in doc.RAW.values():
         printed.update(("000 raw output", value) for value in raw)
     printed.update(("000 direct comparison", value) for value in (0.01, doc.DIRECT_TASKS_MB, doc.DIRECT_RATIO))
