@@ -24,7 +24,7 @@ from mcp_probe.workloads.client import Call, LoadSession
 from mcp_probe.workloads.facade import Facade
 from mcp_probe.workloads.scenarios import overhead_rows as rows
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
-from mcp_probe.workloads.scenarios.overhead_found import Case, Found
+from mcp_probe.workloads.scenarios.overhead_rows import Case, Found
 from mcp_probe.workloads.scenarios.providers import threaded_provider
 from mcp_probe.workloads.scenarios.tables import Burst, One, calls_of, through_facade, through_session
 
@@ -54,52 +54,34 @@ async def run(bench: Bench) -> Outcome:
 
 def _cases(bench: Bench) -> list[Case]:
     """In the document's order, then what it left out."""
-    delay = bench.size(quick=50.0, full=doc.DELAY_MS)
-    short = delay / doc.DELAY_MS
-    wide = bench.size(quick=3, full=16)
+    delay, wide = bench.size(quick=50.0, full=doc.DELAY_MS), bench.size(quick=3, full=16)
+    short, by_delay = delay / doc.DELAY_MS, bench.size(quick=3, full=5)
     note = "" if short == 1 else f"calls of {delay:g} ms instead of {doc.DELAY_MS:g}"
     mixed = short / bench.size(quick=2, full=1)
-    spread = tuple(tuple(calls_of("wait", count, ms * mixed)) for count, ms in doc.MIXED)
+    spread = [calls_of("wait", count, ms * mixed) for count, ms in doc.MIXED]
+    mixed_note = "" if mixed == 1 else f"at {mixed:g} of its delays"
 
     def at_once(count: int) -> Case:
-        calls = (tuple(calls_of("wait", count, delay)),)
-        return Case(f"S2 N={count}", f"S2 N={count}, parallel", calls, wide, short, note=note)
+        key = f"S2 N={count}"
+        return Case(key, f"{key}, parallel", [calls_of("wait", count, delay)], wide, short, note=note)
 
-    def serial(delay_ms: float, quick: int, full: int, rounds: int) -> Case:
-        count = bench.size(quick=quick, full=full)
-        calls = (tuple(calls_of("wait", count, delay_ms)),)
-        note = f"{count} calls a round instead of {doc.S1_CALLS}"
-        return Case(
-            f"S1 {delay_ms:g}", f"S1 {delay_ms:g} ms, sequential", calls, rounds, count / doc.S1_CALLS, True, note
-        )
+    def serial(delay_ms: float, count: int, rounds: int) -> Case:
+        key, note = f"S1 {delay_ms:g}", f"{count} calls a round instead of {doc.S1_CALLS}"
+        calls, scale = [calls_of("wait", count, delay_ms)], count / doc.S1_CALLS
+        return Case(key, f"{key} ms, sequential", calls, rounds, scale, one_by_one=True, note=note)
 
-    by_delay = bench.size(quick=3, full=5)
-    cases = [
+    one_each = [calls_of("wait", 1, delay)] * PROVIDERS
+    return [
         at_once(20),
         at_once(5),
-        Case(
-            "S3",
-            f"S3 {PROVIDERS} providers, parallel",
-            (tuple(calls_of("wait", 1, delay)),) * PROVIDERS,
-            wide,
-            short,
-            note=note,
-        ),
-        Case(
-            "S5",
-            "S5 mixed latency, parallel",
-            spread,
-            bench.size(quick=2, full=6),
-            mixed,
-            note="" if mixed == 1 else f"at {mixed:g} of its delays",
-        ),
-        serial(50, 2, 10, by_delay),
-        *([] if bench.quick else [serial(200, 0, 5, 4)]),
+        Case("S3", f"S3 {PROVIDERS} providers, parallel", one_each, wide, short, note=note),
+        Case("S5", "S5 mixed latency, parallel", spread, bench.size(quick=2, full=6), mixed, note=mixed_note),
+        serial(50, bench.size(quick=2, full=10), by_delay),
+        *([] if bench.quick else [serial(200, 5, 4)]),
         at_once(10),
-        serial(0, 30, 50, bench.size(quick=6, full=30)),
-        *([] if bench.quick else [serial(10, 0, 10, by_delay), serial(100, 0, 5, 4)]),
+        serial(0, bench.size(quick=30, full=50), bench.size(quick=6, full=30)),
+        *([] if bench.quick else [serial(10, 10, by_delay), serial(100, 5, 4)]),
     ]
-    return cases
 
 
 # --- clients ---
