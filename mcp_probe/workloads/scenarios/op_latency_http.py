@@ -92,8 +92,8 @@ def _latency_rows(bench: Bench, found: Found, servers: Mapping[Transport, Profil
                 continue
             latency.put(f"{name}: {label}", "ms", stats, documented.http, note=echo if name == "tool call" else "")
             why = server.grew(servers["stdio"], ONE_BY_ONE, PROBE_NAMES[name])
-            ratio = table.sub(metric="ratio", floor=floor_of(stats, stdio), why=why)
-            ratio.put(f"{name}: {label} over stdio", "×", stats.median / stdio.median, documented.ratio)
+            ratio = ratio_of(stats, stdio)
+            table.put(f"{name}: {label} over stdio", "×", ratio, documented.ratio, metric="ratio", why=why)
 
 
 def _rate_rows(bench: Bench, rates: Rates, kind: Transport, servers: Mapping[Transport, ProfiledServer]) -> None:

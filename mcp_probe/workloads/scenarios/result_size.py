@@ -228,19 +228,11 @@ def _pieces(session: RawSession, size: int) -> None:
 async def _one_beside(
     bench: Bench, large: RawSession, quick: RawSession, label: str, size: int, call: Callable[[], None]
 ) -> Beside:
-    quick_ms: list[float] = []
-    held_ms: list[float] = []
+    async def rounds() -> list[tuple[float, float]]:
+        return [await anyio.to_thread.run_sync(_round, large, quick, call) for _ in range(bench.size(3, 6))]
 
-    async def rounds() -> None:
-        quick_ms.clear()
-        held_ms.clear()
-        for _ in range(bench.size(3, 6)):
-            longest, held = await anyio.to_thread.run_sync(_round, large, quick, call)
-            quick_ms.append(longest)
-            held_ms.append(held)
-
-    _, _, contended = await bench.quiet(rounds)
-    return Beside(label, size, quick_ms, held_ms, contended)
+    taken, _, contended = await bench.quiet(rounds)
+    return Beside(label, size, [longest for longest, _ in taken], [held for _, held in taken], contended)
 
 
 def _round(large: RawSession, quick: RawSession, call: Callable[[], None]) -> tuple[float, float]:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import anyio
@@ -165,17 +166,10 @@ def _http_rows(
     whys: dict[str, Why] = {OWN: client_side.why, SHARED: server.later(protocol)}
     for way, stats in taken.stats.items():
         table.put(f"{protocol}: {way}", "ms", stats, metric="time", series=way, why=whys.get(way, ""))
-    table.put(
-        f"{protocol}: session per call over one",
-        "×",
-        taken.ratio(OWN, SHARED),
-        doc.PER_REQUEST,
-        metric="ratio",
-        series="session per call",
-        contended=taken.stats[OWN].contended,
-        why=client_side.why,
-        note="the document's figure is of plain HTTP requests",
-    )
+    note = "the document's figure is of plain HTTP requests"
+    ratio = table.sub(metric="ratio", series="session per call", why=client_side.why, note=note)
+    over = ratio_of(taken.stats[OWN], taken.stats[SHARED], taken.floor)
+    ratio.put(f"{protocol}: session per call over one", "×", over, doc.PER_REQUEST)
     parts = Table(bench, TABLE, x=protocol, metric="spans")
     for part, name in (("connect", "to connect"), ("call", "the call"), ("close", "to close")):
         parts.put(f"{protocol}: {name}, mean", "ms", spans.mean(part), series=name)
@@ -193,10 +187,6 @@ def _http_claim(bench: Bench, protocol: str, taken: Interleaved) -> None:
         if of_context
         else "",
     )
-
-
-async def _import_alone() -> None:
-    await anyio.run_process([sys.executable, "-c", f"import {MODULE}"])
 
 
 async def _stdio(bench: Bench) -> None:
@@ -232,7 +222,8 @@ async def _stdio(bench: Bench) -> None:
         label = "stdio: process per call over one"
         table.put(label, "×", ratio, metric="ratio", series="process per call", floor=floor)
         bench.step("stdio: importing alone")
-        imported = await bench.timed(_import_alone, bench.size(1, 5), first_apart=False)
+        importing = partial(anyio.run_process, [sys.executable, "-c", f"import {MODULE}"])
+        imported = await bench.timed(importing, bench.size(1, 5), first_apart=False)
         label = "stdio: a process that only imports the server"
         table.put(label, "ms", imported, metric="spans", series="import")
     for part, name in (("connect", "until its session stands"), ("call", "the call")):

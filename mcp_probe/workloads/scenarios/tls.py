@@ -65,16 +65,13 @@ class Caller:
     async def call(self, tool: str, **arguments: Any) -> str:
         """The text of one call's answer, in protocol 2026-07-28. Raises: LaunchError where it failed."""
         order = Order("tools/call", {"name": tool, "arguments": arguments})
-        response = await self.http.post(self.url, content=encode(1, order, modern=True), headers=_headers(order))
+        body, headers = encode(1, order, modern=True), headers_of(order, modern=True)
+        response = await self.http.post(self.url, content=body, headers=headers)
         self.versions[response.http_version] += 1
         self.ports.add(response.extensions["network_stream"].get_extra_info("client_addr")[1])
         if response.status_code != httpx2.codes.OK:
             raise LaunchError(f"The server answered with status {response.status_code}.")
         return str(json.loads(response.content)["result"]["content"][0]["text"])
-
-
-def _headers(order: Order) -> dict[str, str]:
-    return headers_of(order, modern=True)
 
 
 async def run(bench: Bench) -> Outcome:
