@@ -26,7 +26,7 @@ from mcp_probe.workloads.scenarios import overhead_rows as rows
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
 from mcp_probe.workloads.scenarios.overhead_rows import Case, Found
 from mcp_probe.workloads.scenarios.providers import threaded_provider
-from mcp_probe.workloads.scenarios.tables import Burst, One, calls_of, through_facade, through_session
+from mcp_probe.workloads.scenarios.tables import Burst, One, burst, calls_of, through_facade, through_session
 
 TOGGLED = "mcp_probe.workloads.servers.toggled"
 PLAIN = "mcp_probe.workloads.servers.delays"
@@ -95,7 +95,7 @@ class Clients:
         self.direct: list[One] = [through_session(session) for session in sessions]
         self.facade: list[One] = [through_facade(facade) for facade in facades]
 
-    async def probed(self, burst: Burst, providers: int, folder: Path | None = None) -> Ms:
+    async def probed(self, calls: Burst, providers: int, folder: Path | None = None) -> Ms:
         """One round with the probe attached, and recording into ``folder`` if there is one.
 
         Attaching, detaching and the calls after it are not timed: the interpreter has to get used to functions
@@ -103,14 +103,14 @@ class Clients:
         """
         try:
             await self._switch(True, providers, folder)
-            return await burst()
+            return await calls()
         finally:
             await self._switch(False, providers, None)
 
-    async def why(self, burst: Burst, providers: int) -> str:
+    async def why(self, calls: Burst, providers: int) -> str:
         """One sentence on a round that nobody times, from the last provider, which has the longest calls."""
         with tempfile.TemporaryDirectory(prefix="mcp-probe-bench-") as folder:
-            await self.probed(burst, providers, Path(folder))
+            await self.probed(calls, providers, Path(folder))
             seen = Seen.of(read_recording(Path(folder, f"{providers - 1}.jsonl")))
         rounds = [request for request in seen.requests if request.name == "wait"]
         return explain(replace(seen, requests=tuple(rounds[SETTLING:])))
@@ -146,16 +146,11 @@ async def _clients(bench: Bench) -> AsyncIterator[Clients]:
 
 async def _measure(bench: Bench, clients: Clients, case: Case) -> Found:
     """All three, and the direct one twice, by turns."""
-    direct, again, facade, probed = (
-        case.round_of(ways) for ways in (clients.direct, clients.direct, clients.facade, clients.direct)
-    )
-
-    async def with_probe() -> Ms:
-        return await clients.probed(probed, len(case.calls))
-
-    turns: dict[str, Timed] = {"direct": direct, "direct again": again, "facade": facade, "probe": with_probe}
+    direct, facade = clients.direct, clients.facade
+    ways = {"direct": direct, "direct again": direct, "facade": facade, "probe": direct}
+    bursts = {label: case.round_of(each) for label, each in ways.items()}
+    turns: dict[str, Timed] = {**bursts, "probe": lambda: clients.probed(bursts["probe"], len(case.calls))}
     measured = await bench.interleaved(turns, case.rounds)
-    bursts = {"direct": direct, "direct again": again, "facade": facade, "probe": probed}
     why = await clients.why(case.round_of(clients.direct), len(case.calls))
     return Found(measured.stats, bursts, why, case.one_by_one)
 
@@ -163,15 +158,14 @@ async def _measure(bench: Bench, clients: Clients, case: Case) -> Found:
 async def _inject(bench: Bench, clients: Clients) -> None:
     """What work of a known length does to two of the rows: percent at delay 0, and at 20 at once."""
     bench.step("a known cost, injected")
+    kinds: dict[str, dict[str, float]] = {"plain": {}, "loaded": {"busy_us": rows.INJECTED_US}}
     for key, count, delay_ms, one_by_one in (
         ("S1 0", 30, 0.0, True),
         ("S2 N=20", 20, bench.size(quick=50.0, full=doc.DELAY_MS), False),
     ):
-        plain = Burst([(clients.direct[0], call) for call in calls_of("wait", count, delay_ms)], one_by_one=one_by_one)
-        loaded = Burst(
-            [(clients.direct[0], call) for call in calls_of("wait", count, delay_ms, busy_us=rows.INJECTED_US)],
-            one_by_one=one_by_one,
-        )
-        both = await bench.interleaved({"plain": plain, "loaded": loaded}, bench.size(quick=3, full=20))
-        found = Found(both.stats, {"plain": plain, "loaded": loaded}, "", one_by_one)
-        rows.injected_row(bench, key, found)
+        bursts = {
+            label: burst(clients.direct[0], calls_of("wait", count, delay_ms, **more), one_by_one=one_by_one)
+            for label, more in kinds.items()
+        }
+        both = await bench.interleaved(bursts, bench.size(quick=3, full=20))
+        rows.injected_row(bench, key, Found(both.stats, bursts, "", one_by_one))
