@@ -23,15 +23,15 @@ TIMERS: tuple[Timer, ...] = ("document", "work")
 async def run(bench: Bench) -> Outcome:
     """Every table of document 000, then what its timer and its source hid."""
     rounds = Rounds()
-    why = rounds.take(await bench.quiet(partial(_as_documented, bench)))
-    tables.documented(bench, rounds, why)
+    rounds.take(await bench.quiet(partial(_as_documented, bench)))
+    tables.documented(bench, rounds)
     rounds.take(await bench.quiet(partial(_work_alone, bench)))
-    tables.conditions(bench, rounds, why)
-    claims(bench, rounds, why)
+    tables.conditions(bench, rounds)
+    claims(bench, rounds)
     return bench.outcome()
 
 
-async def _as_documented(bench: Bench) -> tuple[Rounds, dict[Form, str]]:
+async def _as_documented(bench: Bench) -> Rounds:
     """Its timer, and its order in a fresh process: tasks stood first in its file. A quick run has fewer rounds."""
     rounds = Rounds()
     bench.step("the document's timer, its order")
@@ -47,11 +47,11 @@ async def _as_documented(bench: Bench) -> tuple[Rounds, dict[Form, str]]:
         for timer in TIMERS:
             for _ in range(3):
                 await _one(process, rounds, ONE, timer, 0)
-        why = {form: await process.why(Order(form, "work", EXPLAINED)) for form in NAMES}
-    return rounds, why
+        rounds.why = {form: await process.why(Order(form, "work", EXPLAINED)) for form in NAMES}
+    return rounds
 
 
-async def _work_alone(bench: Bench) -> tuple[Rounds, None]:
+async def _work_alone(bench: Bench) -> Rounds:
     """Nothing traced; by turns, each form of the comparison twice. Then the variants, and their memory."""
     rounds = Rounds()
     bench.step("the work alone")
@@ -69,7 +69,7 @@ async def _work_alone(bench: Bench) -> tuple[Rounds, None]:
                 for _ in range(bench.size(quick=2, full=5)):
                     await _one(process, rounds, form, "work", tables.VARIANT_MESSAGES)
                 await _one(process, rounds, form, "document", tables.VARIANT_MESSAGES)
-    return rounds, None
+    return rounds
 
 
 async def _one(
@@ -82,7 +82,7 @@ async def _one(
 # --- claims ---
 
 
-def claims(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
+def claims(bench: Bench, rounds: Rounds) -> None:
     """000-1 to 000-6."""
     work = [rounds.work_ratio(messages) for messages in doc.MESSAGES]
     ratios = [each.value for each in work]
@@ -92,7 +92,7 @@ def claims(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
         work,
         said=f"{min(ratios):.1f}-{max(ratios):.1f}× of CPU for the work alone, "
         f"{min(timed):.1f}-{max(timed):.1f}× with the document's timer",
-        why=why[TASKS],
+        why=rounds.why[TASKS],
     )
     fits = [rounds.fit(form) for form in NAMES]
     growth = [rounds.growth(form) for form in NAMES]

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 from anyio.abc import Process
@@ -25,8 +25,6 @@ from mcp_probe.workloads.bench.shapes import Stats
 from mcp_probe.workloads.bench.statistics import describe, floor_of, halves_floor, line_fit, ratio_floor
 from mcp_probe.workloads.models.dispatch import Form, Measured, Order, Timer
 from mcp_probe.workloads.scenarios.documents import doc000 as doc
-
-T = TypeVar("T")
 
 MODULE = "mcp_probe.workloads.models.dispatch"
 LONGEST_LINE = 64 * 1024 * 1024
@@ -85,11 +83,12 @@ async def dispatcher() -> AsyncIterator[Dispatcher]:
 
 @dataclass
 class Rounds:
-    """All rounds, by timer, form and number of messages, in the order they were run."""
+    """All rounds, by timer, form and number of messages, in the order they were run; and why some took so long."""
 
     taken: dict[tuple[Timer, str, int], list[Measured]] = field(default_factory=dict)
     foreign: float | None = None
     contended: bool = False
+    why: dict[Form, str] = field(default_factory=dict)
 
     def add(self, order: Order, measured: Measured, *, again: bool = False, messages: int | None = None) -> None:
         """Keep one round; ``again`` tells the twin of an A/A apart."""
@@ -98,14 +97,14 @@ class Rounds:
             measured
         )
 
-    def take(self, found: tuple[tuple[Rounds, T], float | None, bool]) -> T:
-        """Adds rounds that were run together, as :meth:`Bench.quiet` hands them over; returns what came with them."""
-        (rounds, more), foreign, contended = found
+    def take(self, found: tuple[Rounds, float | None, bool]) -> None:
+        """Adds rounds that were run together, as :meth:`Bench.quiet` hands them over."""
+        rounds, foreign, contended = found
         for key, measured in rounds.taken.items():
             self.taken.setdefault(key, []).extend(measured)
         self.foreign = max((cores for cores in (self.foreign, foreign) if cores is not None), default=None)
         self.contended |= contended
-        return more
+        self.why |= rounds.why
 
     def of(self, timer: Timer, form: str, messages: int) -> list[Measured]:
         """Its rounds, oldest first."""

@@ -25,9 +25,9 @@ VARIANTS: dict[Form, str] = {
 }
 
 
-def documented(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
+def documented(bench: Bench, rounds: Rounds) -> None:
     """The document's tables, in its order."""
-    timing(bench, rounds, why)
+    timing(bench, rounds)
     scaling(bench, rounds)
     throughput(bench, rounds)
     memory(bench, rounds)
@@ -43,16 +43,16 @@ def alive(rounds: Rounds, form: Form, messages: int) -> str:
     return f"All {messages:,} tasks are there before the first has run: {peak / messages:.2f} KiB each."
 
 
-def timing(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
+def timing(bench: Bench, rounds: Rounds) -> None:
     """The timing table."""
     table = Table(bench, "000 timing", note="gc.collect, tracemalloc and the loop's start are inside this timer")
     for messages in doc.MESSAGES:
         for form, name in NAMES.items():
             stats, label = rounds.stats(rounds.wall_ms("document", form, messages)), f"{messages:,} messages, {name}"
-            place: dict[str, Any] = {"series": name, "x": messages, "why": why[form], "arm": form}
+            place: dict[str, Any] = {"series": name, "x": messages, "why": rounds.why[form], "arm": form}
             table.put(label, "ms", stats, doc.MEAN_MS[name, messages], **place)
         note = "of the means, first rounds included, as there"
-        ratio = table.sub(metric="ratio", series="ratio", x=messages, why=why[TASKS], note=note)
+        ratio = table.sub(metric="ratio", series="ratio", x=messages, why=rounds.why[TASKS], note=note)
         ratio.put(f"{messages:,} messages, ratio", "×", rounds.ratio(messages), doc.TIME_RATIO[messages])
 
 
@@ -171,15 +171,15 @@ def _raw_figures(values: list[float]) -> tuple[float | None, ...]:
 # --- what the document hid ---
 
 
-def conditions(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
+def conditions(bench: Bench, rounds: Rounds) -> None:
     """The timer around nothing, the work alone, the first round, tracing, the straight line, and the variants."""
     table = Table(bench, "000 conditions", contended=rounds.contended)
     empty = rounds.stats(rounds.wall_ms("document", ONE, 0))
     table.put("the timer around no message", "ms", empty, note="gc.collect, tracemalloc, a loop's start and end")
     empty = rounds.stats(rounds.wall_ms("work", ONE, 0))
     table.put("the same without tracemalloc", "ms", empty)
-    _work_alone(table.sub(why=why[TASKS]), rounds)
-    _first_round(table, rounds, why[TASKS])
+    _work_alone(table.sub(why=rounds.why[TASKS]), rounds)
+    _first_round(table, rounds)
     for form, name in NAMES.items():
         traced = (rounds.cpu_ms(form, 3000, "document") - rounds.cpu_ms(ONE, 0, "document")) / 3
         bare = rounds.cpu_ms(form, 3000) / 3
@@ -211,7 +211,7 @@ def _work_alone(table: Table, rounds: Rounds) -> None:
             ratio.put(label, "×", value, series=series, floor=floor)
 
 
-def _first_round(table: Table, rounds: Rounds, why: str) -> None:
+def _first_round(table: Table, rounds: Rounds) -> None:
     """What made 38 ms and 0.58 MB of the first line of the document's concurrent column."""
     peaks, walls = rounds.peaks(TASKS, 100), rounds.wall_ms("document", TASKS, 100)
     first = table.sub(note="the process's first use of its loop; documented: the largest of five", contended=False)
@@ -227,7 +227,7 @@ def _first_round(table: Table, rounds: Rounds, why: str) -> None:
     ratio = median(walls[1:]) / median(rounds.wall_ms("document", ONE, 100)[1:])
     floor = floor_of(*(halves_floor(rounds.wall_ms("document", form, 100)[1:]) for form in NAMES))
     label = "100 messages, ratio without first rounds"
-    table.put(label, "×", ratio, doc.MEDIAN_RATIO_100, note="medians", floor=floor, why=why)
+    table.put(label, "×", ratio, doc.MEDIAN_RATIO_100, note="medians", floor=floor, why=rounds.why[TASKS])
 
 
 def _variants(table: Table, rounds: Rounds) -> None:
