@@ -30,7 +30,6 @@ ARGUMENTS = {"a": 1, "b": 2}
 OWN, OWN_CONTEXT, SHARED = "a session per call", "a session per call, TLS context shared", "one session"
 PROTOCOLS: tuple[tuple[Mode, str], ...] = (("legacy", "legacy handshake"), ("auto", "2026-07-28"))
 
-
 Spans = list[tuple[float, ...]]
 """Milliseconds of each part of calls with a session of their own: to connect, the call, and to close."""
 
@@ -40,13 +39,13 @@ async def run(bench: Bench) -> Outcome:
     rounds = bench.size(15, 100)
     async with bench.server(MODULE, transport="sse", connect=False) as server:
         found: dict[str, Interleaved] = {}
-        client_side = ClientSide()
+        looked: list[Followed] = []  # what was seen on the client's side, as soon as it was
         for mode, protocol in PROTOCOLS:
             bench.step(f"streamable HTTP, {protocol}")
             found[protocol], spans = await _http(bench, server, mode, protocol, rounds)
-            _http_rows(bench, server, protocol, found[protocol], spans, client_side)
+            _http_rows(bench, server, protocol, found[protocol], spans, lambda: looked[0].why() if looked else "")
         bench.step("what a probe on the client's side says")
-        await client_side.look(server)
+        looked.append(await _client_side(server.url))
         for mode, protocol in PROTOCOLS:
             with server.phase(_counted(protocol)):  # one call alone; the server's probe counts what it takes
                 await _timed_session(server.url, mode, [])
@@ -102,45 +101,34 @@ def _counted(protocol: str) -> str:
     return f"{protocol}, counted"
 
 
-class ClientSide:
+async def _client_side(url: str) -> Followed:
     """What a probe in the client's process says of calls with a session each, five at once."""
 
-    def __init__(self) -> None:
-        self._followed: Followed | None = None
+    async def call() -> dict[str, Any]:
+        async with Client(url, cache=None) as client:
+            return {"result": await client.call_tool("add", ARGUMENTS)}
 
-    async def look(self, server: ProfiledServer) -> None:
-        """Makes the calls."""
-        url = server.url or ""
-
-        async def call() -> dict[str, Any]:
-            async with Client(url, cache=None) as client:
-                return {"result": await client.call_tool("add", ARGUMENTS)}
-
-        call.__qualname__ = "call"
-        with followed() as calls:
-            once = calls.follow(call)
-            async with anyio.create_task_group() as group:
-                for _ in range(5):
-                    group.start_soon(once)
-        self._followed = calls
-
-    def why(self) -> str:
-        """The sentence; empty where nobody has looked yet."""
-        return self._followed.why() if self._followed is not None else ""
+    call.__qualname__ = "call"
+    with followed() as calls:
+        once = calls.follow(call)
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(once)
+    return calls
 
 
 def _http_rows(
-    bench: Bench, server: ProfiledServer, protocol: str, taken: Interleaved, spans: Spans, client_side: ClientSide
+    bench: Bench, server: ProfiledServer, protocol: str, taken: Interleaved, spans: Spans, client_side: Why
 ) -> None:
     over = f"streamable HTTP, {protocol}"
     table = Table(bench, TABLE, x=protocol, floor=taken.floor, protocol=over, arm=protocol)
-    whys: dict[str, Why] = {OWN: client_side.why, SHARED: server.later(protocol)}
+    whys: dict[str, Why] = {OWN: client_side, SHARED: server.later(protocol)}
     for way, stats in taken.stats.items():
         table.put(f"{protocol}: {way}", "ms", stats, metric="time", series=way, why=whys.get(way, ""))
     note = "the document's figure is of plain HTTP requests"
-    ratio = table.sub(metric="ratio", series="session per call", why=client_side.why, note=note)
-    over = ratio_of(taken.stats[OWN], taken.stats[SHARED], taken.floor)
-    ratio.put(f"{protocol}: session per call over one", "×", over, doc.PER_REQUEST)
+    ratio = table.sub(metric="ratio", series="session per call", why=client_side, note=note)
+    times = ratio_of(taken.stats[OWN], taken.stats[SHARED], taken.floor)
+    ratio.put(f"{protocol}: session per call over one", "×", times, doc.PER_REQUEST)
     parts = Table(bench, TABLE, x=protocol, metric="spans")
     for name, taken_ms in zip(("to connect", "the call", "to close"), zip(*spans, strict=True), strict=True):
         parts.put(f"{protocol}: {name}, mean", "ms", fmean(taken_ms), series=name)
