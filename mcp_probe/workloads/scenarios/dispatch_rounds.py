@@ -92,10 +92,8 @@ class Rounds:
 
     def add(self, order: Order, measured: Measured, *, again: bool = False, messages: int | None = None) -> None:
         """Keep one round; ``again`` tells the twin of an A/A apart."""
-        form = order.form + (AGAIN if again else "")
-        self.taken.setdefault((order.timer, form, order.messages if messages is None else messages), []).append(
-            measured
-        )
+        form, messages = order.form + (AGAIN if again else ""), order.messages if messages is None else messages
+        self.taken.setdefault((order.timer, form, messages), []).append(measured)
 
     def take(self, found: tuple[Rounds, float | None, bool]) -> None:
         """Adds rounds that were run together, as :meth:`Bench.quiet` hands them over."""
