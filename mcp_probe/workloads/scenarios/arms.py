@@ -28,12 +28,8 @@ class Arm:
         """The quickest round."""
         return min(self.wall_ms)
 
-    def ratio(self, under: Arm) -> float:
-        """Median over median."""
-        return self.stats.median / under.stats.median
-
     def over(self, under: Arm) -> Measured:
-        """The same as a figure of a claim."""
+        """Median over median."""
         return ratio_of(self.stats, under.stats, floor_of(self.floor, under.floor))
 
     def quickest_over(self, under: Arm | float) -> Measured:
@@ -79,6 +75,4 @@ def put_arm(
 
 def put_ratio(table: Table, label: str, over: Arm, under: Arm, documented: float | None = None, **more: Any) -> None:
     """A row of median over median, whatever the size of the run."""
-    contended = over.stats.contended or under.stats.contended
-    known: dict[str, Any] = {"metric": "ratio", "scale": 1.0, "floor": floor_of(over.floor, under.floor)}
-    table.put(label, "×", over.ratio(under), documented, **{**known, "contended": contended, **more})
+    table.put(label, "×", over.over(under), documented, **{"metric": "ratio", "scale": 1.0, **more})

@@ -149,12 +149,11 @@ def _figure_row(
 
 
 def _ratios(bench: Bench, taken: Mapping[str, Runs], floor: float, whys: Mapping[str, str]) -> None:
-    table, sync = Table(bench, TABLE, metric="ratio", series="over sync", floor=floor), taken["sync"]
+    table = Table(bench, TABLE, metric="ratio", series="over sync")
     for x in ("asyncio", "10 threads"):
         documented = doc.CPU_BOUND[x]["time"] / doc.CPU_BOUND["sync"]["time"]
-        ratio = taken[x].median("seconds") / sync.median("seconds")
-        contended = taken[x].contended or sync.contended
-        table.put(f"{x} over sync, execution time", "×", ratio, documented, x=x, why=whys[x], contended=contended)
+        ratio = ratio_of(taken[x].stats("seconds"), taken["sync"].stats("seconds"), floor)
+        table.put(f"{x} over sync, execution time", "×", ratio, documented, x=x, why=whys[x])
 
 
 def _switches(bench: Bench, taken: Mapping[str, Runs]) -> None:

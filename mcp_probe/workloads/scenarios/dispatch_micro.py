@@ -13,8 +13,7 @@ from mcp_probe.workloads.bench.shapes import Measured, Outcome
 from mcp_probe.workloads.bench.statistics import counted, scaled
 from mcp_probe.workloads.models.dispatch import Form, Order, Timer, unavailable
 from mcp_probe.workloads.scenarios import dispatch_tables as tables
-from mcp_probe.workloads.scenarios.dispatch_rounds import DIRECT, NAMES, ONE, TASKS, Rounds
-from mcp_probe.workloads.scenarios.dispatching import Dispatcher, dispatcher
+from mcp_probe.workloads.scenarios.dispatch_rounds import DIRECT, NAMES, ONE, TASKS, Dispatcher, Rounds, dispatcher
 from mcp_probe.workloads.scenarios.documents import doc000 as doc
 
 EXPLAINED = 1000
@@ -24,15 +23,15 @@ TIMERS: tuple[Timer, ...] = ("document", "work")
 async def run(bench: Bench) -> Outcome:
     """Every table of document 000, then what its timer and its source hid."""
     rounds = Rounds()
-    why = rounds.take(await bench.quiet(partial(_as_documented, bench)))
-    tables.documented(bench, rounds, why)
+    rounds.take(await bench.quiet(partial(_as_documented, bench)))
+    tables.documented(bench, rounds)
     rounds.take(await bench.quiet(partial(_work_alone, bench)))
-    tables.conditions(bench, rounds, why)
-    claims(bench, rounds, why)
+    tables.conditions(bench, rounds)
+    claims(bench, rounds)
     return bench.outcome()
 
 
-async def _as_documented(bench: Bench) -> tuple[Rounds, dict[Form, str]]:
+async def _as_documented(bench: Bench) -> Rounds:
     """Its timer, and its order in a fresh process: tasks stood first in its file. A quick run has fewer rounds."""
     rounds = Rounds()
     bench.step("the document's timer, its order")
@@ -48,11 +47,11 @@ async def _as_documented(bench: Bench) -> tuple[Rounds, dict[Form, str]]:
         for timer in TIMERS:
             for _ in range(3):
                 await _one(process, rounds, ONE, timer, 0)
-        why = {form: await process.why(Order(form, "work", EXPLAINED)) for form in NAMES}
-    return rounds, why
+        rounds.why = {form: await process.why(Order(form, "work", EXPLAINED)) for form in NAMES}
+    return rounds
 
 
-async def _work_alone(bench: Bench) -> tuple[Rounds, None]:
+async def _work_alone(bench: Bench) -> Rounds:
     """Nothing traced; by turns, each form of the comparison twice. Then the variants, and their memory."""
     rounds = Rounds()
     bench.step("the work alone")
@@ -70,7 +69,7 @@ async def _work_alone(bench: Bench) -> tuple[Rounds, None]:
                 for _ in range(bench.size(quick=2, full=5)):
                     await _one(process, rounds, form, "work", tables.VARIANT_MESSAGES)
                 await _one(process, rounds, form, "document", tables.VARIANT_MESSAGES)
-    return rounds, None
+    return rounds
 
 
 async def _one(
@@ -83,17 +82,17 @@ async def _one(
 # --- claims ---
 
 
-def claims(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
+def claims(bench: Bench, rounds: Rounds) -> None:
     """000-1 to 000-6."""
     work = [rounds.work_ratio(messages) for messages in doc.MESSAGES]
-    timed = [rounds.ratio(messages) for messages in doc.MESSAGES]
-    floors = [rounds.floor(messages) for messages in doc.MESSAGES]
+    ratios = [each.value for each in work]
+    timed = [rounds.ratio(messages).value for messages in doc.MESSAGES]
     bench.claim(
         doc.CLAIMS["000-1"],
-        [Measured(ratio, floor=floor) for ratio, floor in zip(work, floors, strict=True)],
-        said=f"{min(work):.1f}-{max(work):.1f}× of CPU for the work alone, "
+        work,
+        said=f"{min(ratios):.1f}-{max(ratios):.1f}× of CPU for the work alone, "
         f"{min(timed):.1f}-{max(timed):.1f}× with the document's timer",
-        why=why[TASKS],
+        why=rounds.why[TASKS],
     )
     fits = [rounds.fit(form) for form in NAMES]
     growth = [rounds.growth(form) for form in NAMES]
@@ -115,7 +114,8 @@ def claims(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
 def _memory_claims(bench: Bench, rounds: Rounds) -> None:
     """000-3 to 000-6."""
     ones = [rounds.peak(ONE, messages) / tables.KIB for messages in doc.MESSAGES]
-    floor = max(rounds.memory_floor(messages) or 1.0 for messages in doc.MESSAGES)
+    found = {messages: rounds.memory_ratio(messages) for messages in doc.MESSAGES}
+    floor = max(each.floor or 1.0 for each in found.values())
     bench.claim(
         doc.CLAIMS["000-3"],
         Measured(max(ones) / min(ones), floor=floor),
@@ -128,7 +128,7 @@ def _memory_claims(bench: Bench, rounds: Rounds) -> None:
         Measured(large * tables.KIB / 1000, floor=floor),
         said=f"{thousand:.2f} KiB at 1,000, {large:.2f} KiB at 10,000",
     )
-    ratios = {messages: rounds.memory_ratio(messages) for messages in doc.MESSAGES}
+    ratios = {messages: each.value for messages, each in found.items()}
     said = f"{ratios[doc.LARGE]:,.0f}×"
     bench.claim(doc.CLAIMS["000-5"], Measured(ratios[doc.LARGE], floor=floor), said=said)
     said = " → ".join(f"{ratio:,.0f}" for ratio in ratios.values()) + "×"

@@ -25,9 +25,9 @@ VARIANTS: dict[Form, str] = {
 }
 
 
-def documented(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
+def documented(bench: Bench, rounds: Rounds) -> None:
     """The document's tables, in its order."""
-    timing(bench, rounds, why)
+    timing(bench, rounds)
     scaling(bench, rounds)
     throughput(bench, rounds)
     memory(bench, rounds)
@@ -43,30 +43,26 @@ def alive(rounds: Rounds, form: Form, messages: int) -> str:
     return f"All {messages:,} tasks are there before the first has run: {peak / messages:.2f} KiB each."
 
 
-def timing(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
+def timing(bench: Bench, rounds: Rounds) -> None:
     """The timing table."""
     table = Table(bench, "000 timing", note="gc.collect, tracemalloc and the loop's start are inside this timer")
-    for messages, known in doc.TIMING.items():
-        for form, documented in ((ONE, known.one_ms), (TASKS, known.tasks_ms)):
-            stats = rounds.stats(rounds.wall_ms("document", form, messages))
-            label, name = f"{messages:,} messages, {NAMES[form]}", NAMES[form]
-            table.put(label, "ms", stats, documented, series=name, x=messages, why=why[form], arm=form)
+    for messages in doc.MESSAGES:
+        for form, name in NAMES.items():
+            stats, label = rounds.stats(rounds.wall_ms("document", form, messages)), f"{messages:,} messages, {name}"
+            place: dict[str, Any] = {"series": name, "x": messages, "why": rounds.why[form], "arm": form}
+            table.put(label, "ms", stats, doc.MEAN_MS[name, messages], **place)
         note = "of the means, first rounds included, as there"
-        more = {"contended": rounds.contended, "why": why[TASKS], "floor": _both(rounds, messages), "note": note}
-        ratio = table.sub(metric="ratio", **more)
-        ratio.put(f"{messages:,} messages, ratio", "×", rounds.ratio(messages), known.ratio, series="ratio", x=messages)
+        ratio = table.sub(metric="ratio", series="ratio", x=messages, why=rounds.why[TASKS], note=note)
+        ratio.put(f"{messages:,} messages, ratio", "×", rounds.ratio(messages), doc.TIME_RATIO[messages])
 
 
 def scaling(bench: Bench, rounds: Rounds) -> None:
     """The text below it."""
-    table = Table(bench, "000 scaling", metric="ratio", contended=rounds.contended)
+    table = Table(bench, "000 scaling", metric="ratio")
     for form, name in NAMES.items():
+        own = table.sub(series=name, why=f"As a straight line: {line_of(rounds, form)}.")
         for messages, documented in doc.SCALING[name].items():
-            value = rounds.mean_ms(form, messages) / rounds.mean_ms(form, 100)
-            floor = rounds.time_floor(("document", form, messages), ("document", form, 100))
-            why = f"As a straight line: {line_of(rounds, form)}."
-            more: dict[str, Any] = {"series": name, "x": messages, "floor": floor, "why": why}
-            table.put(f"100 → {messages:,}, {name}", "×", value, documented, **more)
+            own.put(f"100 → {messages:,}, {name}", "×", rounds.growth(form, messages), documented, x=messages)
 
 
 def line_of(rounds: Rounds, form: Form) -> str:
@@ -76,47 +72,41 @@ def line_of(rounds: Rounds, form: Form) -> str:
     return f"{NAMES[form]}: {before}{1e3 * slope_ms:.1f} µs for each message"
 
 
-def _both(rounds: Rounds, messages: int) -> float | None:
-    """A/A of what compares the two forms by the document's timer."""
-    return rounds.time_floor(*(("document", form, messages) for form in NAMES))
-
-
 def throughput(bench: Bench, rounds: Rounds) -> None:
     """Operations per second, which are rounds; and messages per second, which are operations."""
     rule, contended = "rounds per second, of the mean, as there", rounds.contended
     counted = Table(bench, "000 OPS", metric="throughput", note=rule, contended=contended)
     honest = Table(bench, "000 conditions", metric="messages", note="its OPS × its messages", contended=contended)
-    for messages, known in doc.TIMING.items():
-        rates = {form: 1e3 / rounds.mean_ms(form, messages) for form in NAMES}
-        for form, documented in ((ONE, known.one_ops), (TASKS, known.tasks_ops)):
-            label = f"{messages:,} messages, {NAMES[form]}"
-            floor = rounds.time_floor(("document", form, messages))
-            place: dict[str, Any] = {"series": NAMES[form], "x": messages, "floor": floor, "arm": form}
-            counted.put(label, "1/s", rates[form], documented, **place)
-            honest.put(f"{label}, of messages", "1/s", messages * rates[form], messages * documented, **place)
-        advantage = rates[ONE] / rates[TASKS]
-        label, floor = f"{messages:,} messages, advantage", _both(rounds, messages)
-        counted.put(label, "×", advantage, known.ratio, series="advantage", x=messages, floor=floor, arm=TASKS)
+    for messages in doc.MESSAGES:
+        for form, name in NAMES.items():
+            label, documented = f"{messages:,} messages, {name}", doc.OPS[name, messages]
+            rate, floor = 1e3 / rounds.mean_ms(form, messages), rounds.time_floor(("document", form, messages))
+            place: dict[str, Any] = {"series": name, "x": messages, "floor": floor, "arm": form}
+            counted.put(label, "1/s", rate, documented, **place)
+            honest.put(f"{label}, of messages", "1/s", messages * rate, messages * documented, **place)
+        label, advantage = f"{messages:,} messages, advantage", rounds.ratio(messages)
+        counted.put(label, "×", advantage, doc.TIME_RATIO[messages], series="advantage", x=messages, arm=TASKS)
 
 
 def memory(bench: Bench, rounds: Rounds) -> None:
     """Peak memory, its scaling, its profile, and the direct comparison."""
     table, conditions = Table(bench, "000 memory"), Table(bench, "000 conditions")
     rule = f"its peak over the {doc.ONE_MB} MB that its 2061 = 17.33 MB / {doc.ONE_MB} MB rests on"
-    for messages, known in doc.MEMORY.items():
-        for form, documented in ((ONE, known.one_mb), (TASKS, known.tasks_mb)):
-            label, peak = f"{messages:,} messages, {NAMES[form]}", rounds.peak(form, messages) / MIB
-            why = alive(rounds, form, messages)
-            table.put(label, "MB", peak, documented, metric="memory", series=NAMES[form], x=messages, why=why)
-        ratio = rounds.memory_ratio(messages)
-        floor, why = rounds.memory_floor(messages), alive(rounds, TASKS, messages)
-        place: dict[str, Any] = {"metric": "memory ratio", "series": "ratio", "x": messages, "floor": floor, "why": why}
-        table.put(f"{messages:,} messages, ratio", "×", ratio, known.ratio, note=known.note, **place)
-        saved = 100 * (1 - 1 / ratio)
-        label = f"{messages:,} messages, saved"
-        table.put(label, "%", saved, known.saved_percent, metric="saved", floor=floor, why=why)
-        label = f"{messages:,} messages, memory ratio, one denominator"
-        conditions.put(label, "×", ratio, known.tasks_mb / doc.ONE_MB, note=rule, **place)
+    for messages in doc.MESSAGES:
+        for form, name in NAMES.items():
+            label, peak = f"{messages:,} messages, {name}", rounds.peak(form, messages) / MIB
+            own = table.sub(metric="memory", series=name, x=messages, why=alive(rounds, form, messages))
+            own.put(label, "MB", peak, doc.MEMORY_MB[name, messages][0])
+        ratio, why = rounds.memory_ratio(messages), alive(rounds, TASKS, messages)
+        place: dict[str, Any] = {"metric": "memory ratio", "series": "ratio", "x": messages, "why": why}
+        note = "the document divides by its rounded 0.01 MB here"
+        if messages == doc.LARGE:
+            note = "2061 belongs to 17.33 MB; 18.33 / 0.01 is 1833"
+        table.put(f"{messages:,} messages, ratio", "×", ratio, doc.MEMORY_RATIO[messages], note=note, **place)
+        label, saved = f"{messages:,} messages, saved", 100 * (1 - 1 / ratio.value)
+        table.put(label, "%", saved, doc.SAVED_PERCENT[messages], metric="saved", floor=ratio.floor, why=why)
+        label, known = f"{messages:,} messages, memory ratio, one denominator", doc.MEMORY_MB["concurrent", messages][0]
+        conditions.put(label, "×", ratio, known / doc.ONE_MB, note=rule, **place)
     _memory_scaling(bench, rounds)
     _memory_profile(bench, rounds)
 
@@ -126,31 +116,28 @@ def _memory_scaling(bench: Bench, rounds: Rounds) -> None:
     large = rounds.peak(TASKS, doc.LARGE)
     note = "KB of 1000 bytes: 18.33 MB / 10,000"
     table.put("each message, concurrent", "KB", large / doc.LARGE / 1000, doc.KB_PER_MESSAGE, note=note)
-    table.put(f"{doc.LARGE:,} messages, concurrent", "MB", large / MIB, doc.MEMORY[doc.LARGE].tasks_mb)
+    table.put(f"{doc.LARGE:,} messages, concurrent", "MB", large / MIB, doc.MEMORY_MB["concurrent", doc.LARGE][0])
     most = max(rounds.peak(ONE, messages) for messages in doc.MESSAGES)
     table.put("any number, sequential", "MB", most / MIB, 0.01, why=alive(rounds, ONE, doc.LARGE))
-    for messages, known in doc.MEMORY.items():
-        label, floor = f"{messages:,} messages, growth of the ratio", rounds.memory_floor(messages)
-        table.put(label, "×", rounds.memory_ratio(messages), known.ratio, floor=floor)
+    for messages, documented in doc.MEMORY_RATIO.items():
+        table.put(f"{messages:,} messages, growth of the ratio", "×", rounds.memory_ratio(messages), documented)
 
 
 def _memory_profile(bench: Bench, rounds: Rounds) -> None:
     table = Table(bench, "000 memory profile", metric="memory", note="the first round counts, as there")
-    for messages, known in doc.MEMORY.items():
-        for form, peak_mb, mean_mb in (
-            (ONE, known.one_mb, known.one_mb),
-            (TASKS, known.tasks_mb, known.tasks_mean_mb),
-        ):
-            label, peaks = f"{messages:,} messages, {NAMES[form]}", rounds.peaks(form, messages)
+    for messages in doc.MESSAGES:
+        for form, name in NAMES.items():
+            peaks, (peak_mb, mean_mb) = rounds.peaks(form, messages), doc.MEMORY_MB[name, messages]
             both = table.sub(x=messages, why=alive(rounds, form, messages))
-            both.put(f"{label}, peak", "MB", max(peaks) / MIB, peak_mb, series=f"{NAMES[form]}, peak")
-            both.put(f"{label}, mean", "MB", fmean(peaks) / MIB, mean_mb, series=f"{NAMES[form]}, mean")
+            both.put(f"{messages:,} messages, {name}, peak", "MB", max(peaks) / MIB, peak_mb, series=f"{name}, peak")
+            both.put(f"{messages:,} messages, {name}, mean", "MB", fmean(peaks) / MIB, mean_mb, series=f"{name}, mean")
     direct = Table(bench, "000 direct comparison", why=alive(rounds, TASKS, DIRECT))
     one, tasks = rounds.peak(ONE, DIRECT), rounds.peak(TASKS, DIRECT)
     direct.put(f"{doc.LARGE:,} messages, sequential", "MB", one / MIB, 0.01, why=alive(rounds, ONE, DIRECT))
     direct.put(f"{doc.LARGE:,} messages, concurrent", "MB", tasks / MIB, doc.DIRECT_TASKS_MB)
-    floor = floor_of(rounds.memory_floor(DIRECT), rounds.memory_floor(doc.LARGE))
-    direct.put(f"{doc.LARGE:,} messages, ratio", "×", tasks / one, doc.DIRECT_RATIO, floor=floor)
+    ratio = rounds.memory_ratio(DIRECT)
+    floor = floor_of(ratio.floor, rounds.memory_ratio(doc.LARGE).floor)
+    direct.put(f"{doc.LARGE:,} messages, ratio", "×", ratio, doc.DIRECT_RATIO, floor=floor)
 
 
 def raw(bench: Bench, rounds: Rounds) -> None:
@@ -184,15 +171,15 @@ def _raw_figures(values: list[float]) -> tuple[float | None, ...]:
 # --- what the document hid ---
 
 
-def conditions(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
+def conditions(bench: Bench, rounds: Rounds) -> None:
     """The timer around nothing, the work alone, the first round, tracing, the straight line, and the variants."""
     table = Table(bench, "000 conditions", contended=rounds.contended)
     empty = rounds.stats(rounds.wall_ms("document", ONE, 0))
     table.put("the timer around no message", "ms", empty, note="gc.collect, tracemalloc, a loop's start and end")
     empty = rounds.stats(rounds.wall_ms("work", ONE, 0))
     table.put("the same without tracemalloc", "ms", empty)
-    _work_alone(table.sub(why=why[TASKS]), rounds)
-    _first_round(table, rounds, why[TASKS])
+    _work_alone(table.sub(why=rounds.why[TASKS]), rounds)
+    _first_round(table, rounds)
     for form, name in NAMES.items():
         traced = (rounds.cpu_ms(form, 3000, "document") - rounds.cpu_ms(ONE, 0, "document")) / 3
         bare = rounds.cpu_ms(form, 3000) / 3
@@ -210,21 +197,21 @@ def conditions(bench: Bench, rounds: Rounds, why: dict[Form, str]) -> None:
 
 def _work_alone(table: Table, rounds: Rounds) -> None:
     """Nothing traced, on a loop that runs already."""
-    for messages, known in doc.TIMING.items():
+    for messages, documented in doc.TIME_RATIO.items():
         for form, name in NAMES.items():
             stats = rounds.stats(rounds.wall_ms("work", form, messages))
             table.put(f"work alone: {messages:,} messages, {name}", "ms", stats, series=name, x=messages)
         ratio = table.sub(metric="ratio", x=messages, note="CPU time, quickest rounds")
-        value, label = rounds.work_ratio(messages), f"work alone: {messages:,} messages, ratio"
-        ratio.put(label, "×", value, known.ratio, series="work alone", floor=rounds.floor(messages))
+        label, found = f"work alone: {messages:,} messages, ratio", rounds.work_ratio(messages)
+        ratio.put(label, "×", found, documented, series="work alone")
         if unavailable("asyncio tasks") is None:
-            value = rounds.work_ratio(messages, "asyncio tasks")
+            value = rounds.cpu_ms("asyncio tasks", messages) / rounds.cpu_ms(ONE, messages)
             label, series = f"work alone: {messages:,}, ratio, asyncio tasks", "work alone, asyncio.TaskGroup"
             floor = rounds.time_floor(("work", "asyncio tasks", messages), ("work", ONE, messages))
             ratio.put(label, "×", value, series=series, floor=floor)
 
 
-def _first_round(table: Table, rounds: Rounds, why: str) -> None:
+def _first_round(table: Table, rounds: Rounds) -> None:
     """What made 38 ms and 0.58 MB of the first line of the document's concurrent column."""
     peaks, walls = rounds.peaks(TASKS, 100), rounds.wall_ms("document", TASKS, 100)
     first = table.sub(note="the process's first use of its loop; documented: the largest of five", contended=False)
@@ -232,7 +219,7 @@ def _first_round(table: Table, rounds: Rounds, why: str) -> None:
     later = f"the rounds after it {median(walls[1:]):.1f} ms and {max(peaks[1:]) / KIB:.0f} KiB at most"
     grew = first.sub(why=f"{took}, {later}.")
     grew.put("first round, 100 messages, concurrent", "ms", walls[0], doc.RAW["concurrent", 100][1])
-    grew.put("first round, 100 messages, its peak", "MB", peaks[0] / MIB, doc.MEMORY[100].tasks_mb)
+    grew.put("first round, 100 messages, its peak", "MB", peaks[0] / MIB, doc.MEMORY_MB["concurrent", 100][0])
     rule = "documented: (5 × its mean - its peak) / 4"
     others = max(peaks[1:]) / MIB
     each = alive(rounds, TASKS, 100)
@@ -240,7 +227,7 @@ def _first_round(table: Table, rounds: Rounds, why: str) -> None:
     ratio = median(walls[1:]) / median(rounds.wall_ms("document", ONE, 100)[1:])
     floor = floor_of(*(halves_floor(rounds.wall_ms("document", form, 100)[1:]) for form in NAMES))
     label = "100 messages, ratio without first rounds"
-    table.put(label, "×", ratio, doc.MEDIAN_RATIO_100, note="medians", floor=floor, why=why)
+    table.put(label, "×", ratio, doc.MEDIAN_RATIO_100, note="medians", floor=floor, why=rounds.why[TASKS])
 
 
 def _variants(table: Table, rounds: Rounds) -> None:

@@ -8,7 +8,7 @@ from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Outcome
 from mcp_probe.workloads.bench.statistics import describe, quickest, ratio_floor
 from mcp_probe.workloads.models.dispatch import LIMIT, Form, Order
-from mcp_probe.workloads.scenarios.dispatching import Dispatcher, dispatcher
+from mcp_probe.workloads.scenarios.dispatch_rounds import Dispatcher, dispatcher
 from mcp_probe.workloads.scenarios.documents.doc000 import CLAIMS
 from mcp_probe.workloads.scenarios.tables import Table
 

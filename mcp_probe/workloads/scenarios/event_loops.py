@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from mcp_probe.workloads.bench.context import Bench
+from mcp_probe.workloads.bench.context import Bench, Interleaved
 from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
 from mcp_probe.workloads.bench.shapes import Asked, Outcome, Stats
 from mcp_probe.workloads.bench.statistics import ratio_of
@@ -51,14 +51,6 @@ class Arm:
         return ("--loop", self.loop, *(() if self.parser is None else ("--parser", self.parser)))
 
 
-@dataclass(slots=True)
-class Found:
-    """Of one transport."""
-
-    cpu_us: dict[str, Stats]
-    times: float  # asyncio over uvloop
-
-
 Connected = tuple[Caller, ProfiledServer]
 
 
@@ -83,7 +75,7 @@ async def run(bench: Bench) -> Outcome:
             found[place] = await _timed(bench, place, here, servers, calls, rounds)
     for claim, place in (("now-5", "stdio"), ("now-6", "HTTP")):
         if f"{place}, uvloop" in servers:
-            _claim(bench, claim, place, found[place], servers)
+            _claim(bench, claim, place, *found[place], servers)
     _name_claim(bench, {arm.label: str(said["loop"]) for arm, said in named.items()}, servers)
     return bench.outcome()
 
@@ -124,20 +116,24 @@ async def _timed(
     servers: Mapping[str, ProfiledServer],
     calls: int,
     rounds: int,
-) -> Found:
-    """The servers of one transport, by turns."""
+) -> tuple[Interleaved, dict[str, Stats]]:
+    """The servers of one transport, by turns: time and the server's CPU time."""
     bench.step(f"{place}, without a probe")
     taken = await in_turns(bench, callers, calls, rounds)
-    table = Table(bench, TABLE)
-    cpu_us = put_calls(table, callers, taken, rounds, {label: servers[label].later("calls") for label in callers})
-    plain, quick = f"{place}, asyncio", f"{place}, uvloop"
-    times = taken.ratio(plain, quick) if quick in taken.stats else 1.0
-    return Found(cpu_us, times)
+    whys = {label: servers[label].later("calls") for label in callers}
+    return taken, put_calls(Table(bench, TABLE), callers, taken, rounds, whys)
 
 
-def _claim(bench: Bench, claim: str, place: str, found: Found, servers: Mapping[str, ProfiledServer]) -> None:
+def _claim(
+    bench: Bench,
+    claim: str,
+    place: str,
+    taken: Interleaved,
+    cpu_us: Mapping[str, Stats],
+    servers: Mapping[str, ProfiledServer],
+) -> None:
     plain, quick = f"{place}, asyncio", f"{place}, uvloop"
-    ratio = ratio_of(found.cpu_us[plain], found.cpu_us[quick])
+    ratio = ratio_of(cpu_us[plain], cpu_us[quick])
     judged(
         bench,
         claim,
@@ -145,8 +141,8 @@ def _claim(bench: Bench, claim: str, place: str, found: Found, servers: Mapping[
         Asked("times", CLAIMED),
         ratio,
         documented="2-4× (uvloop's own page; of plain sockets)",
-        said=f"{found.cpu_us[plain].median:.0f} and {found.cpu_us[quick].median:.0f} µs of the server's CPU a call: "
-        f"{ratio.value:.2f}×; {found.times:.2f}× in time",
+        said=f"{cpu_us[plain].median:.0f} and {cpu_us[quick].median:.0f} µs of the server's CPU a call: "
+        f"{ratio.value:.2f}×; {taken.ratio(plain, quick):.2f}× in time",
         how="the server's CPU time of a call, asyncio over uvloop",
         why=f"On asyncio: {servers[plain].why('calls')} On uvloop: {servers[quick].why('calls')}",
     )

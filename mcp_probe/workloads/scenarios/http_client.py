@@ -84,15 +84,7 @@ def _rows(bench: Bench, library: str, found: dict[str, runs.Found], told: runs.T
     for pattern, label in STEPS:
         _row(bench, HIDDEN, found[pattern], label, floor)
     own, shared = found["per_request"], found["default"]
-    ratio = runs.table_of(
-        bench,
-        table,
-        shared,
-        metric="ratio",
-        floor=floor,
-        contended=own.contended or shared.contended,
-        x="shared / per request",
-    )
+    ratio = runs.table_of(bench, table, shared, metric="ratio", floor=floor, x="shared / per request")
     ratio.put(
         f"{library}: shared client over a client per request, throughput",
         "×",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mcp_probe.workloads.bench.context import Bench
-from mcp_probe.workloads.bench.shapes import Claim, Little, Stats, Why
+from mcp_probe.workloads.bench.shapes import Claim, Little, Why
 from mcp_probe.workloads.bench.statistics import describe, little, ratio_floor
 from mcp_probe.workloads.models.clients import installed
 from mcp_probe.workloads.models.http_load import Level, Pattern
@@ -46,11 +46,6 @@ class Found:
         return rate
 
     @property
-    def rate(self) -> Stats | float:
-        """For a row: statistics where there were several rounds."""
-        return self.rps if len(self.rates) == 1 else describe(self.rates, first_apart=False, contended=self.contended)
-
-    @property
     def cpu_ms(self) -> float | None:
         """Client CPU per answered request."""
         return 1000 * float(self.said["cpu_seconds"]) / self.said["answered"] if self.said["answered"] else None
@@ -71,19 +66,12 @@ class Found:
         return " and ".join(self.said["versions"]) or "no answer"
 
     @property
-    def protocol(self) -> str:
-        """Library and protocol version, for a row."""
-        return f"{self.library}, {self.version}"
-
-    @property
     def little(self) -> Little | None:
         """Of whole turns of a worker: making a client of its own counts, which the document's latency leaves out."""
-        said = self.said
+        said, asked = self.said, self.level.concurrency
         if not said["answered"]:
             return None
-        return little(
-            said["answered"], said["seconds"], said["cycle_mean_ms"] / 1000, self.level.concurrency, self.excuse
-        )
+        return little(said["answered"], said["seconds"], said["cycle_mean_ms"] / 1000, asked, self.excuse)
 
     @property
     def excuse(self) -> str:
@@ -135,7 +123,7 @@ def twin(number: str, library: str) -> Claim:
 
 def table_of(bench: Bench, table: str, one: Found, **shared: Any) -> Table:
     """Rows of one level."""
-    fields = {"series": one.library, "contended": one.contended, "protocol": one.protocol, **shared}
+    fields = {"series": one.library, "contended": one.contended, "protocol": f"{one.library}, {one.version}", **shared}
     return Table(bench, table, **fields)
 
 
@@ -143,7 +131,9 @@ def rate_row(bench: Bench, table: str, label: str, one: Found, *, note: str = ""
     """Throughput of a level, with what it cost and with Little's law, which carries the excuse where there is one."""
     note = "; ".join(filter(None, (note, one.excuse if one.little is None else "")))
     fields = {"metric": "throughput", **more, "why": one.because(more.get("why", ""))}
-    table_of(bench, table, one).put(label, "1/s", one.rate, little=one.little, note=note, **fields)
+    stats = describe(one.rates, first_apart=False, contended=one.contended)
+    rate = stats if len(one.rates) > 1 else one.rps
+    table_of(bench, table, one).put(label, "1/s", rate, little=one.little, note=note, **fields)
 
 
 def repeat_floor(one: Found, again: Found) -> float | None:

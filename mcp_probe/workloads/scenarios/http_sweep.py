@@ -139,23 +139,13 @@ def _label(level: Level) -> str:
 def _fall_row(bench: Bench, library: str, sweep: Sequence[runs.Found], floor: float | None) -> None:
     """The sweep's headline: how much of the best throughput is left at the last level."""
     best, last = max(sweep, key=lambda one: one.rps), sweep[-1]
-    documented = doc.SWEEP[100, 100]["throughput"] / doc.SWEEP[3000, 1000]["throughput"]
-    table = Table(
-        bench,
-        TABLE if library == runs.DOCUMENTED_LIBRARY else f"{TABLE}, {library}",
-        metric="ratio",
-        series=library,
-        floor=floor,
-        contended=best.contended or last.contended,
-        note=f"A/A: c{REPEATED} again at the end" if last.rps else "nothing was answered at the last level",
-    )
-    table.put(
-        f"throughput, best over last: {_label(best.level)} over {_label(last.level)}",
-        "×",
-        best.rps / last.rps if last.rps else None,
-        documented if library == runs.DOCUMENTED_LIBRARY else None,
-        why=_bound(best, last),
-    )
+    known = doc.SWEEP[100, 100]["throughput"] / doc.SWEEP[3000, 1000]["throughput"]
+    name, documented = (TABLE, known) if library == runs.DOCUMENTED_LIBRARY else (f"{TABLE}, {library}", None)
+    note = f"A/A: c{REPEATED} again at the end" if last.rps else "nothing was answered at the last level"
+    table = Table(bench, name, metric="ratio", series=library, floor=floor, note=note, why=_bound(best, last))
+    label, fall = f"{_label(best.level)} over {_label(last.level)}", best.rps / last.rps if last.rps else None
+    contended = best.contended or last.contended
+    table.put(f"throughput, best over last: {label}", "×", fall, documented, contended=contended)
 
 
 def _documented_little(bench: Bench) -> None:
@@ -197,24 +187,16 @@ def _sweep_claims(bench: Bench, library: str, sweep: Sequence[runs.Found], floor
     best, last = max(sweep, key=lambda one: one.rps), sweep[-1]
     contended, bound = any(one.contended for one in sweep), _bound(best, last)
     rates = ", ".join(f"{_label(one.level)} {one.rps:.0f}" for one in sweep)
-    if last.rps:
-        fall = Measured(best.rps / last.rps, floor=floor, contended=contended)
-        bench.claim(
-            runs.twin("3", library), fall, said=f"{rates} requests/s: best over last {fall.value:.1f}×", why=bound
-        )
-    else:
-        said, untold = f"{rates} requests/s: nothing at the last level", "nothing was answered at the last level"
-        bench.claim(runs.twin("3", library), said=said, untold=untold, why=bound)
+    fall = [Measured(best.rps / last.rps, floor=floor, contended=contended)] if last.rps else []
+    told = f"best over last {fall[0].value:.1f}×" if fall else "nothing at the last level"
+    said, untold = f"{rates} requests/s: {told}", "nothing was answered at the last level"
+    bench.claim(runs.twin("3", library), *fall, said=said, untold=untold, why=bound)
     tails = [tail for one in sweep if (tail := one.said.get("p99_ms")) is not None]
+    grows = [Measured(max(tails) / min(tails), floor=floor, contended=contended)] if tails else []
+    told = f"{min(tails):.0f} to {max(tails):.0f} ms: {grows[0].value:.0f}×" if grows else "no latency at all"
     cancelled = sum(one.said["cancelled"] for one in sweep)
     cut = f", and {cancelled} requests unanswered when the drain was cut off" if cancelled else ""
-    if tails:
-        grows = Measured(max(tails) / min(tails), floor=floor, contended=contended)
-        said = f"{min(tails):.0f} to {max(tails):.0f} ms: {grows.value:.0f}×{cut}"
-        bench.claim(runs.twin("4", library), grows, said=said, why=bound)
-    else:
-        said = f"no latency at all{cut}"
-        bench.claim(runs.twin("4", library), said=said, untold="nothing was answered", why=bound)
+    bench.claim(runs.twin("4", library), *grows, said=f"{told}{cut}", untold="nothing was answered", why=bound)
 
 
 def _bound(best: runs.Found, last: runs.Found) -> str:
@@ -259,12 +241,12 @@ async def _pool_wait(bench: Bench, url: str) -> None:
     many = [replace(base, concurrency=c, seconds=bench.size(0.8, 3.0), drain_s=3.0) for c in crowds]
     levels = [base, *many, base, Level(pattern="raw", concurrency=400, seconds=bench.size(0.4, 2.0))]
     first, *crowded, again, raw = await runs.measure(bench, runs.SDK_LIBRARY, levels, url)
-    alone_ms = first.said["p50_ms"]
-    ratios = []
+    alone_ms, floor = first.said["p50_ms"], runs.repeat_floor(first, again)
+    found = []
     for one in crowded:
         workers = one.level.concurrency
         expected = workers / POOL * alone_ms
-        ratios.append(one.said["p50_ms"] / expected)
+        found.append(Measured(one.said["p50_ms"] / expected, floor=floor, contended=one.contended))
         note = (
             f"expected {expected:.0f} ms: {workers}/{POOL} × {alone_ms:.1f} ms; client at {one.cpu_percent:.0f} %; "
             f"never more than {one.server.in_flight_peak} in flight at the server"
@@ -274,15 +256,11 @@ async def _pool_wait(bench: Bench, url: str) -> None:
         table.put(label, "ms", one.said["p50_ms"], note=note)
     label = "no client library, 400 workers with a connection each, throughput"
     runs.rate_row(bench, HIDDEN, label, raw, series="raw", x="c400", protocol=raw.version)
-    found = [
-        Measured(ratio, floor=runs.repeat_floor(first, again), contended=one.contended or first.contended)
-        for ratio, one in zip(ratios, crowded, strict=True)
-    ]
     peak = max(one.server.in_flight_peak for one in crowded)
     bench.claim(
         doc.CLAIMS["004-pool"],
         found,
         counted(peak),
-        said=", ".join(f"{ratio:.2f} of the expected" for ratio in ratios)
+        said=", ".join(f"{each.value:.2f} of the expected" for each in found)
         + f"; at most {peak} in flight at the server",
     )

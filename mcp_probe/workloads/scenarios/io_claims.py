@@ -40,7 +40,8 @@ class Claims:
         self._descriptors()
         self._cpu_per_request()
 
-    def _times(self, over: Found, under: Found, value: float | None = None) -> Measured:
+    def times(self, over: Found, under: Found, value: float | None = None) -> Measured:
+        """Time over time, or ``value`` in its place."""
         ratio = over.run.seconds / under.run.seconds if value is None else value
         return Measured(ratio, floor=self.floor, contended=over.contended or under.contended)
 
@@ -54,7 +55,7 @@ class Claims:
             each = [_over_the_wait_ms(few), _over_the_wait_ms(many)]
         self.bench.claim(
             CLAIMS["003-5"],
-            self._times(many, few, value),
+            self.times(many, few, value),
             said=f"{few.plan.urls} and {many.plan.urls} URLs, {each[0]:.2f} and {each[1]:.2f} {what}: {value:.3f}×",
             why=self.whys.get("sync", ""),
         )
@@ -66,7 +67,7 @@ class Claims:
         at_100, at_most = base_ms / _per_url_ms(equal), base_ms / _per_url_ms(most)
         self.bench.claim(
             CLAIMS["003-6"],
-            self._times(sync, most, at_most),
+            self.times(sync, most, at_most),
             said=f"{at_most:.0f}× with {most.plan.limit} connections, {at_100:.0f}× with 100",
             why=f"With {most.plan.limit} connections the client's CPU is {most.run.cpu_percent:.0f} % busy, "
             f"with 100 {equal.run.cpu_percent:.0f} %; {base_ms:.1f} ms a request one after another",
@@ -74,10 +75,10 @@ class Claims:
 
     def _equal_concurrency(self) -> None:
         threads, equal, most = (self.found[name] for name in ("100 threads", "asyncio, limit 100", "asyncio"))
-        unequal = self._times(threads, most)
+        unequal = self.times(threads, most)
         said = f"{unequal.value:.1f}× with {most.plan.limit} against 100"
         self.bench.claim(CLAIMS["003-7"], unequal, said=said, why=self.whys.get("asyncio", ""))
-        ratio = self._times(threads, equal)
+        ratio = self.times(threads, equal)
         bound = threads.run.cpu_percent >= BUSY_PERCENT
         self.bench.claim(
             CLAIMS["003-7a"],
@@ -89,7 +90,7 @@ class Claims:
 
     def _more_threads(self) -> None:
         some, many = self.found["100 threads"], self.found["1000 threads"]
-        ratio = self._times(many, some)
+        ratio = self.times(many, some)
         bound = some.run.cpu_percent >= BUSY_PERCENT and ratio.value >= 1
         self.bench.claim(
             CLAIMS["003-8"],
@@ -124,7 +125,7 @@ class Claims:
     def _hybrids(self) -> None:
         pure = self.found["asyncio"]
         ten, hundred, thousand = (self.found[f"hybrid {count}"] for count in (10, 100, 1000))
-        wall, cpu = self._times(ten, pure), ten.run.cpu_seconds / pure.run.cpu_seconds
+        wall, cpu = self.times(ten, pure), ten.run.cpu_seconds / pure.run.cpu_seconds
         self.bench.claim(
             CLAIMS["003-10"],
             wall,
@@ -135,8 +136,8 @@ class Claims:
         runs = (ten, hundred, thousand)
         self.bench.claim(
             CLAIMS["003-11"],
-            self._times(hundred, ten),
-            self._times(thousand, hundred),
+            self.times(hundred, ten),
+            self.times(thousand, hundred),
             said=", ".join(f"{one.run.seconds:.2f}" for one in runs)
             + " s; CPU per request "
             + ", ".join(f"{one.cpu_ms:.2f}" for one in runs)

@@ -10,7 +10,7 @@ import os
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Outcome
-from mcp_probe.workloads.bench.statistics import counted, ratio_floor
+from mcp_probe.workloads.bench.statistics import counted
 from mcp_probe.workloads.models.clients import ASYNC_LIBRARIES, SYNC_LIBRARIES, installed
 from mcp_probe.workloads.models.model_process import explain_models
 from mcp_probe.workloads.models.urls import paths
@@ -47,13 +47,19 @@ async def run(bench: Bench) -> Outcome:
             if plan.documented:
                 _documented_rows(bench, one, doc.IO_BOUND[plan.documented], whys.get(plan.documented, ""), libraries)
             _condition_rows(bench, one)
-        again = await _ratio_rows(bench, found, servers, libraries) if EQUAL in found else None
+        claims = None
+        if EQUAL in found:  # once more at the end, for the A/A
+            bench.step(f"{EQUAL}, again")
+            equal = found[EQUAL].plan
+            again = await measure(bench, equal, servers[equal.delay_ms], libraries)
+            claims = Claims(bench, found, again, libraries, whys)
+            _ratio_rows(bench, found, claims)
     bench.row(TABLE, "CPU cores", "", os.cpu_count(), documented=doc.CORES, metric="cores")
     for key, documented in doc.IO_BOUND.items():
         if key not in found:
             _not_run(bench, documented, "full runs only" if bench.quick else "failed")
-    if again is not None and found.keys() >= {plan.x for plan in every} - {"asyncio 100000"}:
-        Claims(bench, found, again, libraries, whys).judge()
+    if claims is not None and found.keys() >= {plan.x for plan in every} - {"asyncio 100000"}:
+        claims.judge()
     _same_bytes(bench, list(found.values()))
     return bench.outcome()
 
@@ -171,31 +177,23 @@ def _condition_rows(bench: Bench, one: Found) -> None:
         table.put(f"{plan.x}: {what}", unit, measured, metric=metric, series=what)
 
 
-async def _ratio_rows(
-    bench: Bench, found: dict[str, Found], servers: dict[float, DelayServer], libraries: tuple[str, str]
-) -> Found:
-    """What the document compares and what it should have; A/A: asyncio with 100 connections once more, at the end."""
-    equal = found[EQUAL]
-    bench.step(f"{EQUAL}, again")
-    again = await measure(bench, equal.plan, servers[equal.plan.delay_ms], libraries)
-    floor = ratio_floor([equal.run.seconds], [again.run.seconds])
-    cpu_floor = ratio_floor([equal.cpu_ms], [again.cpu_ms])
-    reading = " ".join(f"{name}: {found[name].reading}" for name in ("100 threads", EQUAL, "asyncio") if name in found)
+def _ratio_rows(bench: Bench, found: dict[str, Found], claims: Claims) -> None:
+    """What the document compares and what it should have."""
     if "100 threads" not in found:
-        return again
-    threads = found["100 threads"]
+        return
+    reading = " ".join(f"{name}: {found[name].reading}" for name in ("100 threads", EQUAL, "asyncio") if name in found)
     hidden, table = (Table(bench, name, metric="ratio", why=reading) for name in (HIDDEN, TABLE))
+    threads, equal = found["100 threads"], found[EQUAL]
     label, note = "CPU of a request, 100 threads over asyncio", "documented: its CPU time over its requests"
-    hidden.put(label, "×", threads.cpu_ms / equal.cpu_ms, doc.CPU_OF_A_REQUEST, x=label, floor=cpu_floor, note=note)
-    label, contended = "100 threads over asyncio, as many connections", threads.contended or equal.contended
-    hidden.put(label, "×", threads.run.seconds / equal.run.seconds, x=label, floor=floor, contended=contended)
+    ratio, floor = threads.cpu_ms / equal.cpu_ms, claims.cpu_floor
+    hidden.put(label, "×", ratio, doc.CPU_OF_A_REQUEST, x=label, floor=floor, note=note)
+    label = "100 threads over asyncio, as many connections"
+    hidden.put(label, "×", claims.times(threads, equal), x=label)
     if "asyncio" in found:
         most, label = found["asyncio"], "100 threads over asyncio, execution time"
-        own = table.sub(x=label, floor=floor, contended=threads.contended or most.contended)
         note = f"{most.plan.limit} connections against 100, as in the document"
         known = doc.IO_BOUND["100 threads"].figures["time"] / doc.IO_BOUND["asyncio"].figures["time"]
-        own.put(label, "×", threads.run.seconds / most.run.seconds, known, note=note)
-    return again
+        table.put(label, "×", claims.times(threads, most), known, x=label, note=note)
 
 
 def _same_bytes(bench: Bench, every: list[Found]) -> None:

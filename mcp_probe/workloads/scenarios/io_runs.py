@@ -111,10 +111,10 @@ def _descriptor_plans(threads: int) -> list[Plan]:
     return [few, enough]
 
 
-def arguments(plan: Plan, url: str, libraries: tuple[str, str], urls: int | None = None) -> list[object]:
+def arguments(plan: Plan, url: str, libraries: tuple[str, str]) -> list[object]:
     library = libraries[0] if plan.model in ("sync", "threads") else libraries[1]
     fixed: list[object] = ["--model", plan.model, "--url", url, "--library", library, "--limit", plan.limit]
-    sizes: list[object] = ["--urls", urls or plan.urls, "--threads", plan.threads, "--descriptors", plan.descriptors]
+    sizes: list[object] = ["--urls", plan.urls, "--threads", plan.threads, "--descriptors", plan.descriptors]
     return [*fixed, *sizes, *(["--together"] if plan.together else [])]
 
 

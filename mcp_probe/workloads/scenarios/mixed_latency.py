@@ -83,7 +83,8 @@ async def _beside(bench: Bench, server: ProfiledServer, one: One, tool: str, sca
     which three pipes cannot show.
     """
     slow_ms = scale * max(delay_ms for _, delay_ms in doc.MIXED)
-    taken, both = [], _quick_beside(one, tool, slow_ms)
+    # The quick call is sent right behind the slow one, on the same pipe; its latency is the last of each round.
+    taken, both = [], Burst([(one, Call(tool, {"delay_ms": slow_ms})), (one, Call("wait", {"delay_ms": 0}))])
     for _ in range(bench.size(quick=2, full=6)):
         await both()
         taken.append(both.latency_ms[-1])
@@ -91,11 +92,6 @@ async def _beside(bench: Bench, server: ProfiledServer, one: One, tool: str, sca
     table = Table(bench, "001 conditions", metric="beside", series="quick call")
     why = server.later(f"beside {tool}")
     table.put(f"0 ms beside {slow_ms:g} ms {BESIDE[tool]}", "ms", describe(taken), x=tool, why=why)
-
-
-def _quick_beside(one: One, tool: str, slow_ms: float) -> Burst:
-    """The quick call is sent right behind the slow one, on the same pipe; its latency is the last of each round."""
-    return Burst([(one, Call(tool, {"delay_ms": slow_ms})), (one, Call("wait", {"delay_ms": 0}))])
 
 
 def _rows(bench: Bench, mixes: Mapping[str, Mixed], arms: Mapping[str, Arm], scale: float) -> None:

@@ -21,7 +21,7 @@ COMPARED = ("ping", "tool call", "resource read")
 CONCURRENCY = 32
 ONE_BY_ONE, MANY = "one by one", "many at once"
 
-
+OVER_HTTP: tuple[Transport, ...] = ("sse", "json")
 LABELS: Mapping[Transport, str] = {"stdio": "stdio", "sse": "HTTP, SSE answers", "json": "HTTP, JSON answers"}
 PROTOCOLS: Mapping[Transport, str] = {
     "stdio": "stdio, legacy handshake",
@@ -38,9 +38,8 @@ async def run(bench: Bench) -> Outcome:
     count = bench.size(100, 1000)
     bench.note("All three servers run under the probe; what that adds to a call is what `overhead` shows.")
     bench.step("starting three servers")
-    kinds: tuple[Transport, ...] = ("stdio", "sse", "json")
-    async with side_by_side([bench.server(MODULE, transport=kind, mode="legacy") for kind in kinds]) as started:
-        servers = dict(zip(kinds, started, strict=True))
+    async with side_by_side([bench.server(MODULE, transport=kind, mode="legacy") for kind in LABELS]) as started:
+        servers = dict(zip(LABELS, started, strict=True))
         bench.step("one call after another")
         clients: dict[Transport, Client] = {kind: server.session.client for kind, server in servers.items()}
         with servers["stdio"].phase(ONE_BY_ONE), servers["sse"].phase(ONE_BY_ONE), servers["json"].phase(ONE_BY_ONE):
@@ -66,8 +65,7 @@ async def _modern(bench: Bench, servers: Mapping[Transport, ProfiledServer], cou
     """The newer protocol, which has no ping; over HTTP it has no session either."""
     async with AsyncExitStack() as stack:
         clients: dict[Transport, Client] = {}
-        kinds: tuple[Transport, ...] = ("sse", "json")
-        for kind in kinds:
+        for kind in OVER_HTTP:
             session = await stack.enter_async_context(servers[kind].connect("auto"))
             clients[kind] = session.client
         stdio = await stack.enter_async_context(bench.server(MODULE))
@@ -92,8 +90,8 @@ def _latency_rows(bench: Bench, found: Found, servers: Mapping[Transport, Profil
                 continue
             latency.put(f"{name}: {label}", "ms", stats, documented.http, note=echo if name == "tool call" else "")
             why = server.grew(servers["stdio"], ONE_BY_ONE, PROBE_NAMES[name])
-            ratio = table.sub(metric="ratio", floor=floor_of(stats, stdio), why=why)
-            ratio.put(f"{name}: {label} over stdio", "×", stats.median / stdio.median, documented.ratio)
+            ratio = ratio_of(stats, stdio)
+            table.put(f"{name}: {label} over stdio", "×", ratio, documented.ratio, metric="ratio", why=why)
 
 
 def _rate_rows(bench: Bench, rates: Rates, kind: Transport, servers: Mapping[Transport, ProfiledServer]) -> None:
@@ -136,9 +134,8 @@ def _serial_row(bench: Bench, found: Found, server: ProfiledServer) -> None:
 
 
 def _claims(bench: Bench, found: Found, rates: Rates, whys: Mapping[str, str]) -> None:
-    kinds: tuple[Transport, ...] = ("sse", "json")
     ratios = {
-        kind: [ratio_of(found[kind, name].stats, found["stdio", name].stats) for name in COMPARED] for kind in kinds
+        kind: [ratio_of(found[kind, name].stats, found["stdio", name].stats) for name in COMPARED] for kind in OVER_HTTP
     }
     bench.claim(
         doc.CLAIMS["002-5"],
@@ -156,7 +153,7 @@ def _claims(bench: Bench, found: Found, rates: Rates, whys: Mapping[str, str]) -
             floor=floor_of(rates["stdio"].floor, rates[kind].floor),
             contended=contended,
         )
-        for kind in kinds
+        for kind in OVER_HTTP
     ]
     bench.claim(
         doc.CLAIMS["002-7"],

@@ -24,9 +24,9 @@ from mcp_probe.workloads.client import Call, LoadSession
 from mcp_probe.workloads.facade import Facade
 from mcp_probe.workloads.scenarios import overhead_rows as rows
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
-from mcp_probe.workloads.scenarios.overhead_found import Case, Found
+from mcp_probe.workloads.scenarios.overhead_rows import Case, Found
 from mcp_probe.workloads.scenarios.providers import threaded_provider
-from mcp_probe.workloads.scenarios.tables import Burst, One, calls_of, through_facade, through_session
+from mcp_probe.workloads.scenarios.tables import Burst, One, burst, calls_of, through_facade, through_session
 
 TOGGLED = "mcp_probe.workloads.servers.toggled"
 PLAIN = "mcp_probe.workloads.servers.delays"
@@ -54,52 +54,34 @@ async def run(bench: Bench) -> Outcome:
 
 def _cases(bench: Bench) -> list[Case]:
     """In the document's order, then what it left out."""
-    delay = bench.size(quick=50.0, full=doc.DELAY_MS)
-    short = delay / doc.DELAY_MS
-    wide = bench.size(quick=3, full=16)
+    delay, wide = bench.size(quick=50.0, full=doc.DELAY_MS), bench.size(quick=3, full=16)
+    short, by_delay = delay / doc.DELAY_MS, bench.size(quick=3, full=5)
     note = "" if short == 1 else f"calls of {delay:g} ms instead of {doc.DELAY_MS:g}"
     mixed = short / bench.size(quick=2, full=1)
-    spread = tuple(tuple(calls_of("wait", count, ms * mixed)) for count, ms in doc.MIXED)
+    spread = [calls_of("wait", count, ms * mixed) for count, ms in doc.MIXED]
+    mixed_note = "" if mixed == 1 else f"at {mixed:g} of its delays"
 
     def at_once(count: int) -> Case:
-        calls = (tuple(calls_of("wait", count, delay)),)
-        return Case(f"S2 N={count}", f"S2 N={count}, parallel", calls, wide, short, note=note)
+        key = f"S2 N={count}"
+        return Case(key, f"{key}, parallel", [calls_of("wait", count, delay)], wide, short, note=note)
 
-    def serial(delay_ms: float, quick: int, full: int, rounds: int) -> Case:
-        count = bench.size(quick=quick, full=full)
-        calls = (tuple(calls_of("wait", count, delay_ms)),)
-        note = f"{count} calls a round instead of {doc.S1_CALLS}"
-        return Case(
-            f"S1 {delay_ms:g}", f"S1 {delay_ms:g} ms, sequential", calls, rounds, count / doc.S1_CALLS, True, note
-        )
+    def serial(delay_ms: float, count: int, rounds: int) -> Case:
+        key, note = f"S1 {delay_ms:g}", f"{count} calls a round instead of {doc.S1_CALLS}"
+        calls, scale = [calls_of("wait", count, delay_ms)], count / doc.S1_CALLS
+        return Case(key, f"{key} ms, sequential", calls, rounds, scale, one_by_one=True, note=note)
 
-    by_delay = bench.size(quick=3, full=5)
-    cases = [
+    one_each = [calls_of("wait", 1, delay)] * PROVIDERS
+    return [
         at_once(20),
         at_once(5),
-        Case(
-            "S3",
-            f"S3 {PROVIDERS} providers, parallel",
-            (tuple(calls_of("wait", 1, delay)),) * PROVIDERS,
-            wide,
-            short,
-            note=note,
-        ),
-        Case(
-            "S5",
-            "S5 mixed latency, parallel",
-            spread,
-            bench.size(quick=2, full=6),
-            mixed,
-            note="" if mixed == 1 else f"at {mixed:g} of its delays",
-        ),
-        serial(50, 2, 10, by_delay),
-        *([] if bench.quick else [serial(200, 0, 5, 4)]),
+        Case("S3", f"S3 {PROVIDERS} providers, parallel", one_each, wide, short, note=note),
+        Case("S5", "S5 mixed latency, parallel", spread, bench.size(quick=2, full=6), mixed, note=mixed_note),
+        serial(50, bench.size(quick=2, full=10), by_delay),
+        *([] if bench.quick else [serial(200, 5, 4)]),
         at_once(10),
-        serial(0, 30, 50, bench.size(quick=6, full=30)),
-        *([] if bench.quick else [serial(10, 0, 10, by_delay), serial(100, 0, 5, 4)]),
+        serial(0, bench.size(quick=30, full=50), bench.size(quick=6, full=30)),
+        *([] if bench.quick else [serial(10, 10, by_delay), serial(100, 5, 4)]),
     ]
-    return cases
 
 
 # --- clients ---
@@ -113,7 +95,7 @@ class Clients:
         self.direct: list[One] = [through_session(session) for session in sessions]
         self.facade: list[One] = [through_facade(facade) for facade in facades]
 
-    async def probed(self, burst: Burst, providers: int, folder: Path | None = None) -> Ms:
+    async def probed(self, calls: Burst, providers: int, folder: Path | None = None) -> Ms:
         """One round with the probe attached, and recording into ``folder`` if there is one.
 
         Attaching, detaching and the calls after it are not timed: the interpreter has to get used to functions
@@ -121,14 +103,14 @@ class Clients:
         """
         try:
             await self._switch(True, providers, folder)
-            return await burst()
+            return await calls()
         finally:
             await self._switch(False, providers, None)
 
-    async def why(self, burst: Burst, providers: int) -> str:
+    async def why(self, calls: Burst, providers: int) -> str:
         """One sentence on a round that nobody times, from the last provider, which has the longest calls."""
         with tempfile.TemporaryDirectory(prefix="mcp-probe-bench-") as folder:
-            await self.probed(burst, providers, Path(folder))
+            await self.probed(calls, providers, Path(folder))
             seen = Seen.of(read_recording(Path(folder, f"{providers - 1}.jsonl")))
         rounds = [request for request in seen.requests if request.name == "wait"]
         return explain(replace(seen, requests=tuple(rounds[SETTLING:])))
@@ -164,16 +146,11 @@ async def _clients(bench: Bench) -> AsyncIterator[Clients]:
 
 async def _measure(bench: Bench, clients: Clients, case: Case) -> Found:
     """All three, and the direct one twice, by turns."""
-    direct, again, facade, probed = (
-        case.round_of(ways) for ways in (clients.direct, clients.direct, clients.facade, clients.direct)
-    )
-
-    async def with_probe() -> Ms:
-        return await clients.probed(probed, len(case.calls))
-
-    turns: dict[str, Timed] = {"direct": direct, "direct again": again, "facade": facade, "probe": with_probe}
+    direct, facade = clients.direct, clients.facade
+    ways = {"direct": direct, "direct again": direct, "facade": facade, "probe": direct}
+    bursts = {label: case.round_of(each) for label, each in ways.items()}
+    turns: dict[str, Timed] = {**bursts, "probe": lambda: clients.probed(bursts["probe"], len(case.calls))}
     measured = await bench.interleaved(turns, case.rounds)
-    bursts = {"direct": direct, "direct again": again, "facade": facade, "probe": probed}
     why = await clients.why(case.round_of(clients.direct), len(case.calls))
     return Found(measured.stats, bursts, why, case.one_by_one)
 
@@ -181,15 +158,14 @@ async def _measure(bench: Bench, clients: Clients, case: Case) -> Found:
 async def _inject(bench: Bench, clients: Clients) -> None:
     """What work of a known length does to two of the rows: percent at delay 0, and at 20 at once."""
     bench.step("a known cost, injected")
+    kinds: dict[str, dict[str, float]] = {"plain": {}, "loaded": {"busy_us": rows.INJECTED_US}}
     for key, count, delay_ms, one_by_one in (
         ("S1 0", 30, 0.0, True),
         ("S2 N=20", 20, bench.size(quick=50.0, full=doc.DELAY_MS), False),
     ):
-        plain = Burst([(clients.direct[0], call) for call in calls_of("wait", count, delay_ms)], one_by_one=one_by_one)
-        loaded = Burst(
-            [(clients.direct[0], call) for call in calls_of("wait", count, delay_ms, busy_us=rows.INJECTED_US)],
-            one_by_one=one_by_one,
-        )
-        both = await bench.interleaved({"plain": plain, "loaded": loaded}, bench.size(quick=3, full=20))
-        found = Found(both.stats, {"plain": plain, "loaded": loaded}, "", one_by_one)
-        rows.injected_row(bench, key, found)
+        bursts = {
+            label: burst(clients.direct[0], calls_of("wait", count, delay_ms, **more), one_by_one=one_by_one)
+            for label, more in kinds.items()
+        }
+        both = await bench.interleaved(bursts, bench.size(quick=3, full=20))
+        rows.injected_row(bench, key, Found(both.stats, bursts, "", one_by_one))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from mcp_probe.aggregate.explain import what_differs
@@ -12,7 +13,7 @@ from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.figures import with_unit
 from mcp_probe.workloads.bench.serving import ProfiledServer
 from mcp_probe.workloads.bench.shapes import Asked, Claim, Stats
-from mcp_probe.workloads.bench.statistics import ratio_of
+from mcp_probe.workloads.bench.statistics import describe, ratio_of
 from mcp_probe.workloads.scenarios.interpreters import Interpreter, alike, widest
 from mcp_probe.workloads.scenarios.own_claims import exactly
 
@@ -25,25 +26,6 @@ SPEED_UP_14 = (1.1, 1.2)
 SATURATED = 0.8
 MOST_COMPILED = 10
 """Modules more than the other that a start may compile: some half a millisecond each."""
-
-
-@dataclass(slots=True)
-class Arm:
-    """One interpreter: its server under the probe, and what its bare servers gave."""
-
-    one: Interpreter
-    server: ProfiledServer
-    sent: int
-    found: dict[str, Stats] = field(default_factory=dict)
-    said: dict[str, Any] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
-    calls: int = 0
-    cores: float = 0.0  # that its server used while more calls waited than it could answer
-
-    @property
-    def is_saturated(self) -> bool:
-        """Whether it was the server that limited its calls."""
-        return self.cores >= SATURATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +46,46 @@ MEASURES = {
     "start_ms": Measure("start to the first answer", "ms"),
     "resident_mb": Measure("memory after the start", "MB"),
 }
+
+
+@dataclass(slots=True)
+class Arm:
+    """One interpreter: its server under the probe, and what its bare servers gave, turn by turn.
+
+    ``said`` is what the last process said of itself, ``used_cores`` is of calls at once, more than it could answer.
+    """
+
+    one: Interpreter
+    server: ProfiledServer
+    sent: int
+    measures: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MEASURES})
+    used_cores: list[float] = field(default_factory=list)
+    stages_ms: list[tuple[float, float, float]] = field(default_factory=list)
+    said: dict[str, Any] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    calls: int = 0
+    contended: bool = False
+
+    def keep(self, rounds: int) -> None:
+        """Only the last ones: those before were to warm up, or spoilt by others' work."""
+        for values in (*self.measures.values(), self.used_cores):
+            del values[:-rounds]
+        del self.stages_ms[:-rounds]
+
+    @property
+    def found(self) -> dict[str, Stats]:
+        """Statistics of what there is a figure of here."""
+        return {name: describe(each, contended=self.contended) for name, each in self.measures.items() if each}
+
+    @property
+    def cores(self) -> float:
+        """That its server used while more calls waited than it could answer."""
+        return median(self.used_cores)
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether it was the server that limited its calls."""
+        return self.cores >= SATURATED
 
 
 @dataclass(frozen=True, slots=True)

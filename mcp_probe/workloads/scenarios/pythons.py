@@ -14,7 +14,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,7 +27,7 @@ from mcp_probe.workloads.bench.context import Bench, Ms
 from mcp_probe.workloads.bench.machine import process_ns
 from mcp_probe.workloads.bench.serving import ProfiledServer, side_by_side
 from mcp_probe.workloads.bench.shapes import Outcome, Stats, Why
-from mcp_probe.workloads.bench.statistics import describe, ratio_floor
+from mcp_probe.workloads.bench.statistics import ratio_floor
 from mcp_probe.workloads.facade import ThreadedClient
 from mcp_probe.workloads.scenarios.interpreters import Interpreter, interpreters
 from mcp_probe.workloads.scenarios.providers import threaded_provider
@@ -81,29 +81,6 @@ class Checked:
         self.sent += 1
 
 
-@dataclass(slots=True)
-class Taken:
-    """What the turns of one label measured, turn by turn; the last is what the last process said."""
-
-    measures: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MEASURES})
-    cores: list[float] = field(default_factory=list)
-    stages_ms: list[tuple[float, float, float]] = field(default_factory=list)
-    said: dict[str, Any] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
-    calls: int = 0
-
-    def put(self, name: str, value: float | None) -> None:
-        """One turn's figure of ``name``, unless there is none here."""
-        if value is not None:
-            self.measures[name].append(value)
-
-    def keep(self, rounds: int) -> None:
-        """Only the last ones: those before were to warm up, or spoilt by others' work."""
-        for values in (*self.measures.values(), self.cores):
-            del values[:-rounds]
-        del self.stages_ms[:-rounds]
-
-
 async def run(bench: Bench) -> Outcome:
     """Under the probe, for the readings; then bare, by turns, a new process each."""
     found = interpreters(bench)
@@ -113,39 +90,33 @@ async def run(bench: Bench) -> Outcome:
     expected = await anyio.to_thread.run_sync(worked, size.turns)
     bench.step(f"{len(found)} servers with a probe")
     arms = await _profiled(found, size, expected)
-    rounds = bench.size(4, 12)
-    labels = {one.label: one for one in found}
-    again = f"{found[0].label} again"
-    taken = {label: Taken() for label in (*labels, again)}
+    first, rounds = arms[0], bench.size(4, 12)
+    again = Arm(first.one, first.server, first.sent)
     bench.step(f"{len(found)} versions by turns")
-    turns = {label: _turn(labels.get(label, found[0]), size, expected, taken[label]) for label in taken}
-    clock = await bench.interleaved(turns, rounds, warm_up=1)
-    contended = {label: stats.contended for label, stats in clock.stats.items()}
-    for each in taken.values():
-        each.keep(rounds)
-    for label, arm in arms.items():
-        each = taken[label]
-        arm.found = _described(each, contended[label])
-        arm.said, arm.wrong, arm.calls, arm.cores = each.said, each.wrong, each.calls, median(each.cores)
-    twin = _described(taken[again], contended[again])
-    floors = {name: _floor(arms[found[0].label].found.get(name), twin.get(name)) for name in MEASURES}
-    _rows(bench, list(arms.values()), taken, floors)
-    claims(bench, list(arms.values()), floors)
+    turns = {**{arm.one.label: arm for arm in arms}, f"{first.one.label} again": again}
+    ways = {label: _turn(arm, size, expected) for label, arm in turns.items()}
+    clock = await bench.interleaved(ways, rounds, warm_up=1)
+    for label, arm in turns.items():
+        arm.keep(rounds)
+        arm.contended = clock.stats[label].contended
+    floors = {name: _floor(first.found.get(name), again.found.get(name)) for name in MEASURES}
+    _rows(bench, arms, floors)
+    claims(bench, arms, floors)
     return bench.outcome()
 
 
 # --- under the probe ------------------------------------------------------------------------------
 
 
-async def _profiled(found: Sequence[Interpreter], size: Size, expected: int) -> dict[str, Arm]:
+async def _profiled(found: Sequence[Interpreter], size: Size, expected: int) -> list[Arm]:
     starts = [
         threaded_provider(SERVER, ["mcp"], python=[str(one.python)], environment=PURE, probe=True) for one in found
     ]
-    arms = {}
+    arms = []
     async with side_by_side(starts) as servers:
         for one, server in zip(found, servers, strict=True):
             sent = await anyio.to_thread.run_sync(_driven, server, Checked(server.client), size, expected)
-            arms[one.label] = Arm(one, server, sent)
+            arms.append(Arm(one, server, sent))
     return arms
 
 
@@ -168,53 +139,54 @@ def _driven(server: ProfiledServer, client: Checked, size: Size, expected: int) 
 # --- bare -----------------------------------------------------------------------------------------
 
 
-def _turn(one: Interpreter, size: Size, expected: int, taken: Taken) -> Callable[[], Any]:
+def _turn(arm: Arm, size: Size, expected: int) -> Callable[[], Any]:
     async def turn() -> Ms:
         began_ns = time.monotonic_ns()
-        async with threaded_provider(SERVER, ["mcp"], python=[str(one.python)], probe=False) as server:
-            return await anyio.to_thread.run_sync(_measured, server.client, began_ns, size, expected, taken)
+        async with threaded_provider(SERVER, ["mcp"], python=[str(arm.one.python)], probe=False) as server:
+            return await anyio.to_thread.run_sync(_measured, server.client, began_ns, size, expected, arm)
 
     return turn
 
 
-def _measured(client: ThreadedClient, began_ns: int, size: Size, expected: int, taken: Taken) -> Ms:
+def _measured(client: ThreadedClient, began_ns: int, size: Size, expected: int, arm: Arm) -> Ms:
     """One process from its start: every measure of it."""
     checked = Checked(client)
     checked.add(1)
     answered_ns = time.monotonic_ns()
-    taken.put("start_ms", (answered_ns - began_ns) / 1e6)
+    arm.measures["start_ms"].append((answered_ns - began_ns) / 1e6)
     pid = int(checked.told("counted")["pid"])  # what was started may be a launcher
     resident = resident_bytes(pid)
-    taken.put("resident_mb", None if resident is None else resident / 1e6)
+    if resident is not None:
+        arm.measures["resident_mb"].append(resident / 1e6)
     for number in range(size.warm_up):
         checked.add(number)
-    _alone(checked, pid, size, taken)
-    _at_once(checked, pid, size, taken)
-    taken.put("compute_ms", median(_timed(lambda _: checked.compute(size.turns, expected), size.computing)))
-    taken.said = checked.told("about")
-    began, ready = taken.said["began_ns"], taken.said["ready_ns"]
-    taken.stages_ms.append(((began - began_ns) / 1e6, (ready - began) / 1e6, (answered_ns - ready) / 1e6))
-    taken.calls += checked.sent
-    if taken.said["answered"] != checked.sent:
-        taken.wrong.append(f"{taken.said['answered']} calls answered, {checked.sent} sent")
+    _alone(checked, pid, size, arm)
+    _at_once(checked, pid, size, arm)
+    arm.measures["compute_ms"].append(median(_timed(lambda _: checked.compute(size.turns, expected), size.computing)))
+    arm.said = checked.told("about")
+    began, ready = arm.said["began_ns"], arm.said["ready_ns"]
+    arm.stages_ms.append(((began - began_ns) / 1e6, (ready - began) / 1e6, (answered_ns - ready) / 1e6))
+    arm.calls += checked.sent
+    if arm.said["answered"] != checked.sent:
+        arm.wrong.append(f"{arm.said['answered']} calls answered, {checked.sent} sent")
     return Ms((time.monotonic_ns() - began_ns) / 1e6)
 
 
-def _alone(checked: Checked, pid: int, size: Size, taken: Taken) -> None:
+def _alone(checked: Checked, pid: int, size: Size, arm: Arm) -> None:
     before = _cpu_ns(checked, pid)
     took = _timed(checked.add, size.alone)
-    taken.put("cpu_us", (_cpu_ns(checked, pid) - before) / 1e3 / size.alone)
-    taken.put("alone_ms", median(took))
+    arm.measures["cpu_us"].append((_cpu_ns(checked, pid) - before) / 1e3 / size.alone)
+    arm.measures["alone_ms"].append(median(took))
 
 
-def _at_once(checked: Checked, pid: int, size: Size, taken: Taken) -> None:
+def _at_once(checked: Checked, pid: int, size: Size, arm: Arm) -> None:
     with ThreadPoolExecutor(IN_FLIGHT) as pool:
         list(pool.map(checked.add, range(IN_FLIGHT)))  # its threads have begun
         before, began = _cpu_ns(checked, pid), time.monotonic_ns()
         list(pool.map(checked.add, range(size.at_once)))
         span_ns = time.monotonic_ns() - began
-    taken.put("per_s", size.at_once * 1e9 / span_ns)
-    taken.cores.append((_cpu_ns(checked, pid) - before) / span_ns)
+    arm.measures["per_s"].append(size.at_once * 1e9 / span_ns)
+    arm.used_cores.append((_cpu_ns(checked, pid) - before) / span_ns)
 
 
 def _cpu_ns(checked: Checked, pid: int) -> int:
@@ -233,10 +205,6 @@ def _timed(call: Callable[[int], None], count: int) -> list[float]:
     return took
 
 
-def _described(taken: Taken, contended: bool) -> dict[str, Stats]:
-    return {name: describe(each, contended=contended) for name, each in taken.measures.items() if each}
-
-
 def _floor(one: Stats | None, again: Stats | None) -> float | None:
     """A/A: two times the same version, each turn a process of its own."""
     if one is None or again is None:
@@ -247,17 +215,16 @@ def _floor(one: Stats | None, again: Stats | None) -> float | None:
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def _rows(bench: Bench, arms: Sequence[Arm], taken: Mapping[str, Taken], floors: Mapping[str, float | None]) -> None:
+def _rows(bench: Bench, arms: Sequence[Arm], floors: Mapping[str, float | None]) -> None:
     first = arms[0]
     for name, measure in MEASURES.items():
         table = Table(bench, TABLE, metric=measure.metric, floor=floors[name])
         for arm in arms:
             label, stats = arm.one.label, arm.found.get(name)
-            why, note = _reason(name, arm, first, taken[label])
+            why, note = _reason(name, arm, first)
             note = note if stats is not None else "the kernel does not offer it here"
-            table.put(
-                f"{label}: {measure.metric}", measure.unit, stats, x=label.removeprefix("CPython "), why=why, note=note
-            )
+            x = label.removeprefix("CPython ")
+            table.put(f"{label}: {measure.metric}", measure.unit, stats, x=x, why=why, note=note)
     conditions = Table(bench, f"{TABLE}, conditions")
     for arm in arms:
         packages = arm.said["packages"]
@@ -265,13 +232,13 @@ def _rows(bench: Bench, arms: Sequence[Arm], taken: Mapping[str, Taken], floors:
         conditions.put(f"{arm.one.label}: packages", "", float(len(packages)), note=note)
 
 
-def _reason(name: str, arm: Arm, first: Arm, taken: Taken) -> tuple[Why | str, str]:
+def _reason(name: str, arm: Arm, first: Arm) -> tuple[Why | str, str]:
     """Why a row's figure is what it is, and its condition."""
-    said, measure = taken.said, MEASURES[name]
+    said, measure = arm.said, MEASURES[name]
     if name == "resident_mb":
         return f"It held {said['modules']:,} modules and {said['blocks']:,} blocks of Python's allocator.", MEMORY_NOTE
     if name == "start_ms":
-        began, ready, answered = (median(each) for each in zip(*taken.stages_ms, strict=True))
+        began, ready, answered = (median(each) for each in zip(*arm.stages_ms, strict=True))
         why = (
             f"{began:.0f} ms until the server's file ran, {ready:.0f} ms to import the SDK and make the server, "
             f"{answered:.0f} ms to shake hands and answer."

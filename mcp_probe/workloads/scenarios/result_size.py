@@ -199,11 +199,11 @@ async def _quick_beside(bench: Bench, sizes: list[int]) -> tuple[list[Beside], P
             table.put("a quick call, alone", "ms", alone, note="nothing else is called")
             found = []
             for size in sizes:
-                calls: tuple[tuple[str, Callable[[], None]], ...] = (
-                    (BLOCK, partial(_whole, large, size)),
-                    (PIECES, partial(_pieces, large, size)),
-                )
-                for label, call in calls:
+                calls: dict[str, Callable[[], object]] = {
+                    BLOCK: partial(large.call, "text", size_bytes=size),
+                    PIECES: partial(_pieces, large, size),
+                }
+                for label, call in calls.items():
                     with server.phase(f"{label} {size}"):
                         found.append(await _one_beside(bench, large, quick, f"{_told(size)} {label}", size, call))
                     _beside_rows(table, server, label, found[-1])
@@ -216,34 +216,22 @@ def _warm_up(*sessions: RawSession) -> None:
         session.call("quick").text()
 
 
-def _whole(session: RawSession, size: int) -> None:
-    session.call("text", size_bytes=size)
-
-
 def _pieces(session: RawSession, size: int) -> None:
     for begun in range(0, size, PIECE_BYTES):
         session.call("text", size_bytes=min(PIECE_BYTES, size - begun))
 
 
 async def _one_beside(
-    bench: Bench, large: RawSession, quick: RawSession, label: str, size: int, call: Callable[[], None]
+    bench: Bench, large: RawSession, quick: RawSession, label: str, size: int, call: Callable[[], object]
 ) -> Beside:
-    quick_ms: list[float] = []
-    held_ms: list[float] = []
+    async def rounds() -> list[tuple[float, float]]:
+        return [await anyio.to_thread.run_sync(_round, large, quick, call) for _ in range(bench.size(3, 6))]
 
-    async def rounds() -> None:
-        quick_ms.clear()
-        held_ms.clear()
-        for _ in range(bench.size(3, 6)):
-            longest, held = await anyio.to_thread.run_sync(_round, large, quick, call)
-            quick_ms.append(longest)
-            held_ms.append(held)
-
-    _, _, contended = await bench.quiet(rounds)
-    return Beside(label, size, quick_ms, held_ms, contended)
+    taken, _, contended = await bench.quiet(rounds)
+    return Beside(label, size, [longest for longest, _ in taken], [held for _, held in taken], contended)
 
 
-def _round(large: RawSession, quick: RawSession, call: Callable[[], None]) -> tuple[float, float]:
+def _round(large: RawSession, quick: RawSession, call: Callable[[], object]) -> tuple[float, float]:
     """The longest of the quick calls that were made as long as ``call`` lasted, and how long the loop was held."""
     large.call("watched")
     taken: list[float] = []

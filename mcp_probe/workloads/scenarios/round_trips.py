@@ -71,18 +71,14 @@ class Way:
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Truth:
-    """What the client knows of the calls that are counted: how long it took for the answers to each."""
-
-    think_ms: float
-    thought_ms: dict[tuple[Place, str], list[list[float]]] = field(default_factory=dict)
+Thought = dict[tuple[Place, str], list[list[float]]]
+"""What the client knows of the calls that are counted: how long it took for the answers to each, milliseconds."""
 
 
 async def run(bench: Bench) -> Outcome:
     """Over stdio and HTTP by the handshake of old, then as protocol 2026-07-28 has it."""
     think_ms = bench.size(20.0, 100.0)
-    truth = Truth(think_ms)
+    thought: Thought = {}
     clients = {place: Client(think_ms) for place in PLACES}
     starts = [bench.server(SERVER, transport=place, mode="legacy", options=clients[place].options) for place in PLACES]
     bench.step("starting two servers")
@@ -95,17 +91,17 @@ async def run(bench: Bench) -> Outcome:
                 {way.label: _turn(server.session, way) for way in ways}, bench.size(3, 8), twin=ways[0].label
             )
             for way in ways:
-                await _counted(server, server.session, clients[place], truth, place, way)
+                thought[place, way.label] = await _counted(server, server.session, clients[place], place, way)
             _rows(bench, server, place, ways, taken)
         modern = Client(think_ms)
         way = Way(RESUMED, RESUMED, "resumed", 1)
         async with servers["sse"].connect("auto", modern.options) as session:
             taken = await bench.interleaved({way.label: _turn(session, way)}, bench.size(3, 8), twin=way.label)
-            await _counted(servers["sse"], session, modern, truth, "sse", way)
+            thought["sse", RESUMED] = await _counted(servers["sse"], session, modern, "sse", way)
             _rows(bench, servers["sse"], "sse", [way], taken, "2026-07-28")
-    _wait_claim(bench, servers, truth, _ways(bench))
-    _together_claim(bench, servers["stdio"], truth, _ways(bench))
-    _second_request_claim(bench, servers["sse"], truth)
+    _wait_claim(bench, servers, thought, _ways(bench))
+    _together_claim(bench, servers["stdio"], think_ms, _ways(bench))
+    _second_request_claim(bench, servers["sse"], thought["sse", RESUMED])
     return bench.outcome()
 
 
@@ -131,8 +127,8 @@ def _turn(session: LoadSession, way: Way) -> Timed:
 
 
 async def _counted(
-    server: ProfiledServer, session: LoadSession, client: Client, truth: Truth, place: Place, way: Way
-) -> None:
+    server: ProfiledServer, session: LoadSession, client: Client, place: Place, way: Way
+) -> list[list[float]]:
     """A few calls whose answers the client times one by one."""
     rounds: list[list[float]] = []
     with server.phase(f"{place} {way.label}"):
@@ -140,7 +136,7 @@ async def _counted(
             client.thought_ms.clear()
             await _turn(session, way)()
             rounds.append(list(client.thought_ms))
-    truth.thought_ms[place, way.label] = rounds
+    return rounds
 
 
 def _rows(
@@ -156,7 +152,7 @@ def _requests(server: ProfiledServer, place: Place, label: str, tool: str) -> tu
     return server.seen(f"{place} {label}").only(tool).requests
 
 
-def _wait_claim(bench: Bench, servers: dict[Place, ProfiledServer], truth: Truth, ways: Sequence[Way]) -> None:
+def _wait_claim(bench: Bench, servers: dict[Place, ProfiledServer], thought: Thought, ways: Sequence[Way]) -> None:
     """Between what the client took and the whole call lies the way there and back, and nothing else."""
     wrong, whole_ms, thought_ms = [], 0.0, 0.0
     for place, server in servers.items():
@@ -164,12 +160,12 @@ def _wait_claim(bench: Bench, servers: dict[Place, ProfiledServer], truth: Truth
             if way.tool != "ask":
                 continue
             requests = _requests(server, place, way.label, "ask")
-            for request, thought in zip(requests, truth.thought_ms[place, way.label], strict=True):
+            for request, each in zip(requests, thought[place, way.label], strict=True):
                 waited = (request.client_wait_ns or 0) / 1e6
-                least = max(thought) if way.arguments["together"] else sum(thought)
+                least = max(each) if way.arguments["together"] else sum(each)
                 most = (request.end_ns - request.arrival_ns) / 1e6
                 whole_ms, thought_ms = whole_ms + waited, thought_ms + least
-                if not least <= waited <= most or len(thought) != way.rounds:
+                if not least <= waited <= most or len(each) != way.rounds:
                     wrong.append(f"{way.label} over {place}: {waited:.1f} of {least:.1f}-{most:.1f} ms")
     exactly(
         bench,
@@ -183,7 +179,7 @@ def _wait_claim(bench: Bench, servers: dict[Place, ProfiledServer], truth: Truth
     )
 
 
-def _together_claim(bench: Bench, server: ProfiledServer, truth: Truth, ways: Sequence[Way]) -> None:
+def _together_claim(bench: Bench, server: ProfiledServer, think_ms: float, ways: Sequence[Way]) -> None:
     together = ways[-1]
     serial = next(way for way in ways if way.rounds == together.rounds and way is not together)
     taken = {
@@ -198,27 +194,27 @@ def _together_claim(bench: Bench, server: ProfiledServer, truth: Truth, ways: Se
         "questions that are asked at once take as long as one of them",
         Asked("at least", (together.rounds / 2,), "blurs"),
         ratio,
-        said=f"{together.rounds} questions of {truth.think_ms:g} ms: {apart_ms:.0f} ms one by one, "
+        said=f"{together.rounds} questions of {think_ms:g} ms: {apart_ms:.0f} ms one by one, "
         f"{once_ms:.0f} ms at once: {ratio.value:.1f}×",
         how="one by one over at once; quickest calls, as the probe timed them",
         why=what_grew(server.seen(f"stdio {together.label}"), server.seen(f"stdio {serial.label}"), "ask"),
     )
 
 
-def _second_request_claim(bench: Bench, server: ProfiledServer, truth: Truth) -> None:
+def _second_request_claim(bench: Bench, server: ProfiledServer, thought: list[list[float]]) -> None:
     """While its client thinks, nothing of the call is in the server: the first request ends before, the next after."""
     requests = sorted(_requests(server, "sse", RESUMED, "resumed"), key=lambda each: each.arrival_ns)
     pairs = list(zip(requests[::2], requests[1::2], strict=False))
     apart_ms = [(second.arrival_ns - first.end_ns) / 1e6 for first, second in pairs]
-    thought = [sum(each) for each in truth.thought_ms["sse", RESUMED]]
+    took_ms = [sum(each) for each in thought]
     least = min(apart_ms, default=0.0)
-    fine = len(requests) == 2 * COUNTED and all(gap >= took for gap, took in zip(apart_ms, thought, strict=True))
+    fine = len(requests) == 2 * COUNTED and all(gap >= took for gap, took in zip(apart_ms, took_ms, strict=True))
     exactly(
         bench,
         "now-19",
         "in protocol 2026-07-28 a call holds nothing in the server while its client is asked",
         said=f"{len(requests)} requests for {COUNTED} calls; at least {least:.0f} ms between the two of a call, "
-        f"for answers that took {min(thought):.0f} ms",
+        f"for answers that took {min(took_ms):.0f} ms",
         how="two requests a call; the second comes no sooner than the answer is there",
         fine=fine,
         why=server.why(f"sse {RESUMED}"),

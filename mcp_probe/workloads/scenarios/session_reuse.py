@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
 from typing import Any
 
 import anyio
@@ -14,7 +14,7 @@ import httpx2
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms
+from mcp_probe.workloads.bench.context import Bench, Interleaved, Ms, Timed
 from mcp_probe.workloads.bench.figures import share
 from mcp_probe.workloads.bench.serving import Mode, ProfiledServer
 from mcp_probe.workloads.bench.shapes import Outcome, Why
@@ -30,27 +30,8 @@ ARGUMENTS = {"a": 1, "b": 2}
 OWN, OWN_CONTEXT, SHARED = "a session per call", "a session per call, TLS context shared", "one session"
 PROTOCOLS: tuple[tuple[Mode, str], ...] = (("legacy", "legacy handshake"), ("auto", "2026-07-28"))
 
-
-@dataclass(slots=True)
-class Spans:
-    """Milliseconds of each part of a call with a session of its own, summed over all of them."""
-
-    calls: int = 0
-    connect: float = 0.0
-    call: float = 0.0
-    close: float = 0.0
-
-    def add(self, connect_ns: int, call_ns: int, close_ns: int = 0) -> None:
-        """One more call, ns."""
-        self.calls += 1
-        self.connect += connect_ns / 1e6
-        self.call += call_ns / 1e6
-        self.close += close_ns / 1e6
-
-    def mean(self, part: str) -> float:
-        """Of one call."""
-        total: float = getattr(self, part)
-        return total / max(1, self.calls)
+Spans = list[tuple[float, ...]]
+"""Milliseconds of each part of calls with a session of their own: to connect, the call, and to close."""
 
 
 async def run(bench: Bench) -> Outcome:
@@ -58,15 +39,16 @@ async def run(bench: Bench) -> Outcome:
     rounds = bench.size(15, 100)
     async with bench.server(MODULE, transport="sse", connect=False) as server:
         found: dict[str, Interleaved] = {}
-        client_side = ClientSide()
+        looked: list[Followed] = []  # what was seen on the client's side, as soon as it was
         for mode, protocol in PROTOCOLS:
             bench.step(f"streamable HTTP, {protocol}")
             found[protocol], spans = await _http(bench, server, mode, protocol, rounds)
-            _http_rows(bench, server, protocol, found[protocol], spans, client_side)
+            _http_rows(bench, server, protocol, found[protocol], spans, lambda: looked[0].why() if looked else "")
         bench.step("what a probe on the client's side says")
-        await client_side.look(server)
+        looked.append(await _client_side(server.url))
         for mode, protocol in PROTOCOLS:
-            await _one_alone(server, mode, protocol)
+            with server.phase(_counted(protocol)):  # one call alone; the server's probe counts what it takes
+                await _timed_session(server.url, mode, [])
     for _, protocol in PROTOCOLS:
         _http_claim(bench, protocol, found[protocol])
         note = "besides the tool call: what a session begins with, and the tools listed to check the result"
@@ -81,14 +63,8 @@ async def _http(
     bench: Bench, server: ProfiledServer, mode: Mode, protocol: str, rounds: int
 ) -> tuple[Interleaved, Spans]:
     assert server.url is not None
-    url, spans, context = server.url, Spans(), ssl.create_default_context()
-
-    async def own() -> None:
-        await _timed_session(lambda: Client(url, mode=mode, cache=None), spans)
-
-    async def with_context() -> None:
-        await _with_context(url, mode, context)
-
+    url, context = server.url, ssl.create_default_context()
+    spans: Spans = []
     async with Client(url, mode=mode, cache=None) as client:
         await client.list_tools()
 
@@ -96,19 +72,21 @@ async def _http(
             await client.call_tool("add", ARGUMENTS)
 
         with server.phase(protocol):
-            ways = {OWN: own, OWN_CONTEXT: with_context, SHARED: shared}
+            own, with_context = partial(_timed_session, url, mode, spans), partial(_with_context, url, mode, context)
+            ways: dict[str, Timed] = {OWN: own, OWN_CONTEXT: with_context, SHARED: shared}
             taken = await bench.interleaved(ways, rounds, twin=SHARED, warm_up=1)
     return taken, spans
 
 
-async def _timed_session(make: Callable[[], Client], spans: Spans) -> None:
+async def _timed_session(url: str, mode: Mode, spans: Spans) -> None:
     """One call in a session of its own."""
     began = time.perf_counter_ns()
-    async with make() as client:
+    async with Client(url, mode=mode, cache=None) as client:
         connected = time.perf_counter_ns()
         await client.call_tool("add", ARGUMENTS)
         answered = time.perf_counter_ns()
-    spans.add(connected - began, answered - connected, time.perf_counter_ns() - answered)
+    closed = time.perf_counter_ns()
+    spans.append(((connected - began) / 1e6, (answered - connected) / 1e6, (closed - answered) / 1e6))
 
 
 async def _with_context(url: str, mode: Mode, context: ssl.SSLContext) -> None:
@@ -123,62 +101,37 @@ def _counted(protocol: str) -> str:
     return f"{protocol}, counted"
 
 
-async def _one_alone(server: ProfiledServer, mode: Mode, protocol: str) -> None:
-    """One call in a session of its own, alone in its phase; the server's probe counts what it takes."""
-    assert server.url is not None
-    with server.phase(_counted(protocol)):
-        await _timed_session(lambda: Client(server.url or "", mode=mode, cache=None), Spans())
-
-
-class ClientSide:
+async def _client_side(url: str) -> Followed:
     """What a probe in the client's process says of calls with a session each, five at once."""
 
-    def __init__(self) -> None:
-        self._followed: Followed | None = None
+    async def call() -> dict[str, Any]:
+        async with Client(url, cache=None) as client:
+            return {"result": await client.call_tool("add", ARGUMENTS)}
 
-    async def look(self, server: ProfiledServer) -> None:
-        """Makes the calls."""
-        url = server.url or ""
-
-        async def call() -> dict[str, Any]:
-            async with Client(url, cache=None) as client:
-                return {"result": await client.call_tool("add", ARGUMENTS)}
-
-        call.__qualname__ = "call"
-        with followed() as calls:
-            once = calls.follow(call)
-            async with anyio.create_task_group() as group:
-                for _ in range(5):
-                    group.start_soon(once)
-        self._followed = calls
-
-    def why(self) -> str:
-        """The sentence; empty where nobody has looked yet."""
-        return self._followed.why() if self._followed is not None else ""
+    call.__qualname__ = "call"
+    with followed() as calls:
+        once = calls.follow(call)
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(once)
+    return calls
 
 
 def _http_rows(
-    bench: Bench, server: ProfiledServer, protocol: str, taken: Interleaved, spans: Spans, client_side: ClientSide
+    bench: Bench, server: ProfiledServer, protocol: str, taken: Interleaved, spans: Spans, client_side: Why
 ) -> None:
     over = f"streamable HTTP, {protocol}"
     table = Table(bench, TABLE, x=protocol, floor=taken.floor, protocol=over, arm=protocol)
-    whys: dict[str, Why] = {OWN: client_side.why, SHARED: server.later(protocol)}
+    whys: dict[str, Why] = {OWN: client_side, SHARED: server.later(protocol)}
     for way, stats in taken.stats.items():
         table.put(f"{protocol}: {way}", "ms", stats, metric="time", series=way, why=whys.get(way, ""))
-    table.put(
-        f"{protocol}: session per call over one",
-        "×",
-        taken.ratio(OWN, SHARED),
-        doc.PER_REQUEST,
-        metric="ratio",
-        series="session per call",
-        contended=taken.stats[OWN].contended,
-        why=client_side.why,
-        note="the document's figure is of plain HTTP requests",
-    )
+    note = "the document's figure is of plain HTTP requests"
+    ratio = table.sub(metric="ratio", series="session per call", why=client_side, note=note)
+    times = ratio_of(taken.stats[OWN], taken.stats[SHARED], taken.floor)
+    ratio.put(f"{protocol}: session per call over one", "×", times, doc.PER_REQUEST)
     parts = Table(bench, TABLE, x=protocol, metric="spans")
-    for part, name in (("connect", "to connect"), ("call", "the call"), ("close", "to close")):
-        parts.put(f"{protocol}: {name}, mean", "ms", spans.mean(part), series=name)
+    for name, taken_ms in zip(("to connect", "the call", "to close"), zip(*spans, strict=True), strict=True):
+        parts.put(f"{protocol}: {name}, mean", "ms", fmean(taken_ms), series=name)
 
 
 def _http_claim(bench: Bench, protocol: str, taken: Interleaved) -> None:
@@ -195,16 +148,11 @@ def _http_claim(bench: Bench, protocol: str, taken: Interleaved) -> None:
     )
 
 
-async def _import_alone() -> None:
-    await anyio.run_process([sys.executable, "-c", f"import {MODULE}"])
-
-
 async def _stdio(bench: Bench) -> None:
     """A process per call, and the one that is kept."""
     command = [sys.executable, "-m", MODULE]
     table = Table(bench, TABLE, x="stdio")
-
-    spans = Spans()
+    spans: Spans = []
 
     async def process() -> Ms:
         began = time.perf_counter_ns()
@@ -212,7 +160,7 @@ async def _stdio(bench: Bench) -> None:
             connected = time.perf_counter_ns()
             await session.call("add", **ARGUMENTS)
             answered = time.perf_counter_ns()
-        spans.add(connected - began, answered - connected)
+        spans.append(((connected - began) / 1e6, (answered - connected) / 1e6))
         return Ms((answered - began) / 1e6)
 
     async with bench.server(MODULE) as server:
@@ -232,24 +180,21 @@ async def _stdio(bench: Bench) -> None:
         label = "stdio: process per call over one"
         table.put(label, "×", ratio, metric="ratio", series="process per call", floor=floor)
         bench.step("stdio: importing alone")
-        imported = await bench.timed(_import_alone, bench.size(1, 5), first_apart=False)
+        importing = partial(anyio.run_process, [sys.executable, "-c", f"import {MODULE}"])
+        imported = await bench.timed(importing, bench.size(1, 5), first_apart=False)
         label = "stdio: a process that only imports the server"
         table.put(label, "ms", imported, metric="spans", series="import")
-    for part, name in (("connect", "until its session stands"), ("call", "the call")):
+    connect, call = map(fmean, zip(*spans, strict=True))
+    why = (
+        f"{share(connect, connect + call)} of it, {connect:.0f} ms, pass before the session stands: Python starts, the "
+        f"server is imported, the handshake; the call takes {call:.1f} ms."
+    )
+    for name, mean in (("until its session stands", connect), ("the call", call)):
         label = f"stdio: a process per call, {name}, mean"
-        table.put(label, "ms", spans.mean(part), metric="spans", series=name, why=_startup(spans))
+        table.put(label, "ms", mean, metric="spans", series=name, why=why)
     bench.claim(
         doc.CLAIMS["004-1p"],
         ratio_of(own, shared),
         said=f"{own.median:.0f} and {shared.median:.2f} ms: {ratio:.0f}×",
-        why=_startup(spans),
-    )
-
-
-def _startup(spans: Spans) -> str:
-    """Both parts of the same calls, means."""
-    connect, call = spans.mean("connect"), spans.mean("call")
-    return (
-        f"{share(connect, connect + call)} of it, {connect:.0f} ms, pass before the session stands: Python starts, the "
-        f"server is imported, the handshake; the call takes {call:.1f} ms."
+        why=why,
     )

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from mcp_probe.clock import now_ns
 from mcp_probe.errors import LaunchError
 from mcp_probe.workloads.bench.context import Bench, Ms
-from mcp_probe.workloads.bench.shapes import Little, Stats
+from mcp_probe.workloads.bench.shapes import Little, Measured, Stats
 from mcp_probe.workloads.client import Call, LoadSession
 from mcp_probe.workloads.facade import Facade
 
@@ -28,10 +28,19 @@ class Table:
         return Table(self._bench, self._table, **{**self._shared, **shared})
 
     def put(
-        self, label: str, unit: str, measured: Stats | float | None, documented: float | None = None, **more: Any
+        self,
+        label: str,
+        unit: str,
+        measured: Stats | Measured | float | None,
+        documented: float | None = None,
+        **more: Any,
     ) -> None:
-        """Keeps one row; ``more`` overrules what is shared."""
+        """Keeps one row; ``more`` overrules what is shared. A figure of a claim brings along what is known of it."""
         fields = {**self._shared, **more}
+        if isinstance(measured, Measured):
+            fields = {**self._shared, "floor": measured.floor, **more}
+            fields["contended"] = measured.contended or fields.get("contended", False)
+            measured = measured.value
         self._bench.row(self._table, label, unit, measured, documented=documented, **fields)
 
 

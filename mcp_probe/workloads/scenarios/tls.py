@@ -65,8 +65,8 @@ class Caller:
     async def call(self, tool: str, **arguments: Any) -> str:
         """The text of one call's answer, in protocol 2026-07-28. Raises: LaunchError where it failed."""
         order = Order("tools/call", {"name": tool, "arguments": arguments})
-        content = encode(1, order, modern=True)
-        async with self.http.stream("POST", self.url, content=content, headers=_headers(order)) as response:
+        body, headers = encode(1, order, modern=True), headers_of(order, modern=True)
+        async with self.http.stream("POST", self.url, content=body, headers=headers) as response:
             # The connection may be closed once the body is read.
             self.ports.add(response.extensions["network_stream"].get_extra_info("client_addr")[1])
             await response.aread()
@@ -74,10 +74,6 @@ class Caller:
         if response.status_code != httpx2.codes.OK:
             raise LaunchError(f"The server answered with status {response.status_code}.")
         return str(json.loads(response.content)["result"]["content"][0]["text"])
-
-
-def _headers(order: Order) -> dict[str, str]:
-    return headers_of(order, modern=True)
 
 
 async def run(bench: Bench) -> Outcome:

@@ -114,7 +114,7 @@ class Waves:
         before.put(f"{count} calls, waves", "waves", waves, ceil(count / POOL), **more)
         after = Table(self.bench, "001 §4 after", series=f"pool of {WIDE}", x=count, why=wide.why, **self.size)
         put_arm(after, f"{count} calls", wide, doc.POOL_OF_20[count], floor=None)
-        percent, note = 100 * (wide.ratio(direct) - 1), f"the direct client took {direct.stats.median:.1f} ms"
+        percent, note = 100 * (wide.over(direct).value - 1), f"the direct client took {direct.stats.median:.1f} ms"
         more = {"metric": "overhead", "scale": 1.0, "floor": wide.floor, "contended": wide.stats.contended}
         after.put(f"{count} calls, over direct", "%", percent, doc.POOL_OF_20_PERCENT[count], note=note, **more)
 

@@ -6,7 +6,7 @@ import pytest
 
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.serving import ProfiledServer
-from mcp_probe.workloads.bench.shapes import Little
+from mcp_probe.workloads.bench.shapes import Little, Measured
 from mcp_probe.workloads.bench.statistics import describe
 from mcp_probe.workloads.client import Call
 from mcp_probe.workloads.scenarios.arms import Arm, put_arm, put_ratio, take_turns
@@ -61,3 +61,13 @@ def test_quickest_rounds_are_held_against_another_arm_or_a_number_of_millisecond
     one, other = arm(9.0, 3.0, 3.0), arm(1.5, 8.0, 1.5)
     assert one.quickest_over(other).value == pytest.approx(2.0)
     assert one.quickest_over(1.5).value == pytest.approx(2.0)
+
+
+def test_a_row_of_a_claim_s_figure_has_its_noise_unless_it_is_overruled() -> None:
+    bench = Bench(quick=True)
+    table = Table(bench, "001 S2", floor=1.5, contended=True)
+    table.put("of the figure", "×", Measured(2.0, floor=1.1))
+    table.put("overruled", "×", Measured(2.0, floor=1.1, contended=True), floor=1.2)
+    Table(bench, "001 S2").put("disturbed", "×", Measured(2.0, contended=True), 3.0)
+    found = [(row.figure, row.documented, row.floor, row.contended) for row in bench.outcome().rows]
+    assert found == [(2.0, None, 1.1, True), (2.0, None, 1.2, True), (2.0, 3.0, None, True)]

@@ -8,7 +8,7 @@ import pytest
 
 from mcp_probe.workloads.bench.context import Bench
 from mcp_probe.workloads.bench.shapes import Row, Stats
-from mcp_probe.workloads.models.dispatch import Form, Measured, Order, Timer, unavailable
+from mcp_probe.workloads.models.dispatch import Measured, Order, Timer, unavailable
 from mcp_probe.workloads.scenarios import dispatch_micro
 from mcp_probe.workloads.scenarios import dispatch_tables as tables
 from mcp_probe.workloads.scenarios.dispatch_rounds import DIRECT, ONE, TASKS, Rounds
@@ -20,7 +20,7 @@ TIMERS: tuple[Timer, ...] = ("document", "work")
 
 def rounds_of(one_us: int = 10, tasks_us: int = 30, start_ms: int = 5, task_bytes: int = 2048) -> Rounds:
     """``one_us`` and ``tasks_us`` a message, ``start_ms`` before the first, and so much memory for a task."""
-    rounds = Rounds(foreign=0.1)
+    rounds = Rounds(foreign=0.1, why={ONE: "why one", TASKS: "why tasks"})
     for form, each_us in ((ONE, one_us), (TASKS, tasks_us), ("asyncio tasks", 20)):
         for messages in doc.MESSAGES:
             peak = 10_000 + (0 if form == ONE else messages * task_bytes)
@@ -46,9 +46,8 @@ def rounds_of(one_us: int = 10, tasks_us: int = 30, start_ms: int = 5, task_byte
 
 def rows_of(rounds: Rounds) -> dict[tuple[str, str], Row]:
     bench = Bench(quick=True)
-    why: dict[Form, str] = {ONE: "why one", TASKS: "why tasks"}
-    tables.documented(bench, rounds, why)
-    tables.conditions(bench, rounds, why)
+    tables.documented(bench, rounds)
+    tables.conditions(bench, rounds)
     rows = bench.outcome().rows
     assert max(Counter((row.table, row.label) for row in rows).values()) == 1
     return {(row.table, row.label): row for row in rows}
@@ -61,17 +60,17 @@ def test_every_row_beside_a_documented_figure_has_a_reason() -> None:
 
 def test_every_figure_of_every_table_of_the_document_has_a_row() -> None:
     printed = Counter[tuple[str, float]]()
-    for timing in doc.TIMING.values():
-        printed.update(("000 timing", value) for value in (timing.one_ms, timing.tasks_ms, timing.ratio))
-        printed.update(("000 OPS", value) for value in (timing.one_ops, timing.tasks_ops, timing.ratio))
+    for messages, ratio in doc.TIME_RATIO.items():
+        places = [("sequential", messages), ("concurrent", messages)]
+        printed.update(("000 timing", value) for value in (*map(doc.MEAN_MS.__getitem__, places), ratio))
+        printed.update(("000 OPS", value) for value in (*map(doc.OPS.__getitem__, places), ratio))
     for ratios in doc.SCALING.values():
         printed.update(("000 scaling", value) for value in ratios.values())
-    for memory in doc.MEMORY.values():
-        figures = (memory.one_mb, memory.tasks_mb, memory.ratio, memory.saved_percent)
-        printed.update(("000 memory", value) for value in figures)
-        profile = (memory.one_mb, memory.one_mb, memory.tasks_mb, memory.tasks_mean_mb)
-        printed.update(("000 memory profile", value) for value in profile)
-        printed.update([("000 memory scaling", memory.ratio)])
+    for peak_mb, mean_mb in doc.MEMORY_MB.values():
+        printed.update([("000 memory", peak_mb), ("000 memory profile", peak_mb), ("000 memory profile", mean_mb)])
+    for messages, ratio in doc.MEMORY_RATIO.items():
+        saved = doc.SAVED_PERCENT[messages]
+        printed.update([("000 memory", ratio), ("000 memory", saved), ("000 memory scaling", ratio)])
     for raw in doc.RAW.values():
         printed.update(("000 raw output", value) for value in raw)
     printed.update(("000 direct comparison", value) for value in (0.01, doc.DIRECT_TASKS_MB, doc.DIRECT_RATIO))
@@ -121,7 +120,7 @@ def test_conditions_take_the_timer_s_own_time_out() -> None:
 )
 def test_a_claim_is_refuted_by_the_figures_that_refute_it(rounds: Rounds, refuted: set[str]) -> None:
     bench = Bench(quick=True)
-    dispatch_micro.claims(bench, rounds, {ONE: "", TASKS: ""})
+    dispatch_micro.claims(bench, rounds)
     checks = bench.outcome().checks
     assert [check.claim for check in checks] == [f"000-{number}" for number in ("1", "2", "2a", "3", "4", "5", "6")]
     assert {check.claim for check in checks if check.verdict == "does not hold"} == refuted | {"000-2a"}
@@ -133,5 +132,5 @@ def test_a_bent_line_is_no_line() -> None:
         worse = [Measured(9_000 * MS, 9_000 * MS, 10_000)] * 3
         rounds.taken["document", one, 3000] = worse
     bench = Bench(quick=True)
-    dispatch_micro.claims(bench, rounds, {ONE: "", TASKS: ""})
+    dispatch_micro.claims(bench, rounds)
     assert {check.claim: check.verdict for check in bench.outcome().checks}["000-2"] == "does not hold"

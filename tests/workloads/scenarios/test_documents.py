@@ -11,40 +11,40 @@ from mcp_probe.workloads.scenarios.documents import doc000, doc001
 
 @pytest.mark.parametrize("messages", doc000.MESSAGES)
 def test_000_ratios_and_rates_follow_from_its_means(messages: int) -> None:
-    known = doc000.TIMING[messages]
-    assert known.tasks_ms / known.one_ms == pytest.approx(known.ratio, abs=0.006)
-    assert 1000 / known.one_ms == pytest.approx(known.one_ops, rel=0.001)
-    assert 1000 / known.tasks_ms == pytest.approx(known.tasks_ops, rel=0.003)
-    one, tasks = doc000.RAW["sequential", messages], doc000.RAW["concurrent", messages]
-    assert one[2] == pytest.approx(known.one_ms, abs=0.006)
-    assert tasks[2] == pytest.approx(known.tasks_ms, abs=0.006)
+    one, tasks = ("sequential", messages), ("concurrent", messages)
+    ratio = doc000.MEAN_MS[tasks] / doc000.MEAN_MS[one]
+    assert ratio == pytest.approx(doc000.TIME_RATIO[messages], abs=0.006)
+    for place in (one, tasks):
+        assert 1000 / doc000.MEAN_MS[place] == pytest.approx(doc000.OPS[place], rel=0.003)
 
 
 def test_000_scaling_follows_from_its_means_and_its_first_row_is_an_outlier() -> None:
-    for name, key in (("sequential", "one_ms"), ("concurrent", "tasks_ms")):
-        for messages, ratio in doc000.SCALING[name].items():
-            found = getattr(doc000.TIMING[messages], key) / getattr(doc000.TIMING[100], key)
+    for name, ratios in doc000.SCALING.items():
+        for messages, ratio in ratios.items():
+            found = doc000.MEAN_MS[name, messages] / doc000.MEAN_MS[name, 100]
             assert found == pytest.approx(ratio, abs=0.06)
     assert doc000.MEDIAN_RATIO_100 == 1.31
 
 
 def test_000_memory_ratios_mix_denominators() -> None:
     for messages in (100, 1000, 3000):
-        known = doc000.MEMORY[messages]
-        assert known.tasks_mb / known.one_mb == pytest.approx(known.ratio)
-    large = doc000.MEMORY[doc000.LARGE]
-    assert large.tasks_mb / large.one_mb == pytest.approx(1833)
-    assert large.ratio == doc000.DIRECT_RATIO == pytest.approx(doc000.DIRECT_TASKS_MB / doc000.ONE_MB, abs=1)
-    first = doc000.MEMORY[100]
-    assert (5 * first.tasks_mean_mb - first.tasks_mb) / 4 == pytest.approx(doc000.OTHER_ROUNDS_MB, abs=0.005)
-    assert large.tasks_mb * 1000 / doc000.LARGE == pytest.approx(doc000.KB_PER_MESSAGE, abs=0.01)
+        peaks_mb = [doc000.MEMORY_MB[name, messages][0] for name in ("concurrent", "sequential")]
+        assert peaks_mb[0] / peaks_mb[1] == pytest.approx(doc000.MEMORY_RATIO[messages])
+    large_mb, one_mb = (doc000.MEMORY_MB[name, doc000.LARGE][0] for name in ("concurrent", "sequential"))
+    assert large_mb / one_mb == pytest.approx(1833)
+    direct = pytest.approx(doc000.DIRECT_TASKS_MB / doc000.ONE_MB, abs=1)
+    assert doc000.MEMORY_RATIO[doc000.LARGE] == doc000.DIRECT_RATIO == direct
+    peak_mb, mean_mb = doc000.MEMORY_MB["concurrent", 100]
+    assert (5 * mean_mb - peak_mb) / 4 == pytest.approx(doc000.OTHER_ROUNDS_MB, abs=0.005)
+    assert large_mb * 1000 / doc000.LARGE == pytest.approx(doc000.KB_PER_MESSAGE, abs=0.01)
 
 
 def test_000_a_line_through_its_sequential_means_does_not_start_at_zero() -> None:
     start_ms, slope_us = doc000.FITS["sequential"]
     assert start_ms is not None
-    for messages, known in doc000.TIMING.items():
-        assert start_ms + messages * slope_us / 1000 == pytest.approx(known.one_ms, abs=0.25)
+    for messages in doc000.MESSAGES:
+        mean_ms = doc000.MEAN_MS["sequential", messages]
+        assert start_ms + messages * slope_us / 1000 == pytest.approx(mean_ms, abs=0.25)
 
 
 def test_001_overheads_follow_from_their_columns_and_their_mean_does_not() -> None:

@@ -11,7 +11,7 @@ from mcp_probe.workloads.client import Call
 from mcp_probe.workloads.scenarios import overhead
 from mcp_probe.workloads.scenarios import overhead_rows as rows_of
 from mcp_probe.workloads.scenarios.documents import doc001 as doc
-from mcp_probe.workloads.scenarios.overhead_found import Case, Found
+from mcp_probe.workloads.scenarios.overhead_rows import Case, Found
 from mcp_probe.workloads.scenarios.tables import Burst, One
 
 

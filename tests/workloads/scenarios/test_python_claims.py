@@ -14,7 +14,6 @@ from mcp_probe.workloads.bench.shapes import Check
 from mcp_probe.workloads.scenarios.interpreters import Interpreter
 from mcp_probe.workloads.scenarios.python_claims import MEASURES, Arm, claims
 from tests.frames import MS, SECOND, make_header, make_request
-from tests.workloads.bench.made import stats
 
 FLOORS = dict.fromkeys(MEASURES, 1.01)
 
@@ -35,7 +34,7 @@ class Told(ProfiledServer):
 
 def arm(minor: int, *, options: tuple[str, ...] = ("-O3",), scale: float = 1.0, **given: Any) -> Arm:
     one = Interpreter(Path(f"/opt/{minor}"), (3, minor, 1), "2.3.0", "GCC 12.2.0", options, label=f"CPython 3.{minor}")
-    figures = {name: stats(100.0 / scale if name == "per_s" else 100.0 * scale) for name in MEASURES}
+    figures = {name: [100.0 / scale if name == "per_s" else 100.0 * scale] * 6 for name in MEASURES}
     said = {
         "python": one.version,
         "modules": 600,
@@ -43,7 +42,7 @@ def arm(minor: int, *, options: tuple[str, ...] = ("-O3",), scale: float = 1.0, 
         "blocks": 300_000,
         "packages": {"mcp": "2.3.0", "anyio": "4.16.0"},
     }
-    values: dict[str, Any] = {"found": figures, "said": said, "calls": 40, "cores": 1.0}
+    values: dict[str, Any] = {"measures": figures, "said": said, "calls": 40, "used_cores": [1.0]}
     return Arm(one, Told(one.version, 5), 15, **{**values, **given})
 
 
@@ -87,7 +86,7 @@ def test_versions_that_were_built_otherwise_are_shown_and_not_judged() -> None:
 
 
 def test_calls_a_second_are_not_judged_where_the_server_was_not_the_limit() -> None:
-    found = checks(arm(11), arm(14, scale=0.5, cores=0.4))
+    found = checks(arm(11), arm(14, scale=0.5, used_cores=[0.4]))
     assert found["now-35"].verdict == "cannot be told here"
     assert found["now-35"].why.startswith("CPython 3.14 used 0.40 cores, CPython 3.11 1.00: something else")
     assert found["now-36"].verdict == "holds"
@@ -130,7 +129,7 @@ def test_a_probe_that_names_another_version_or_misses_a_call_is_found_out() -> N
 
 def test_what_was_not_measured_is_not_claimed() -> None:
     old = arm(11)
-    del old.found["resident_mb"]
+    del old.measures["resident_mb"]
     assert "now-38" not in checks(old, arm(14))
 
 

@@ -5,59 +5,12 @@ Python 3.10.18, macOS; five rounds, none thrown away; milliseconds, and MB of 2*
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mcp_probe.workloads.bench.shapes import Asked, Claim
 
 MESSAGES = (100, 1000, 3000, 10_000)
 LARGE = 10_000
 ROUNDS = 5
 DIRECT_ROUNDS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """One line of the timing table and of the table of operations per second."""
-
-    one_ms: float
-    tasks_ms: float
-    ratio: float
-    one_ops: float
-    tasks_ops: float
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """One line of the memory table, and the mean of the memory profile."""
-
-    one_mb: float
-    tasks_mb: float
-    ratio: float
-    saved_percent: float
-    tasks_mean_mb: float
-    note: str = "the document divides by its rounded 0.01 MB here"
-
-
-TIMING = {
-    100: Timing(7.16, 15.28, 2.13, 139.59, 65.45),
-    1000: Timing(21.33, 42.64, 2.00, 46.89, 23.45),
-    3000: Timing(52.31, 118.72, 2.27, 19.12, 8.42),
-    10_000: Timing(162.07, 408.96, 2.52, 6.17, 2.45),
-}
-SCALING = {"sequential": {1000: 2.98, 10_000: 22.6}, "concurrent": {1000: 2.79, 10_000: 26.8}}
-RATIOS = (2.0, 2.52)
-
-MEMORY = {
-    100: Memory(0.01, 0.58, 58, 98.3, 0.27),
-    1000: Memory(0.01, 1.77, 177, 99.4, 1.72),
-    3000: Memory(0.01, 5.46, 546, 99.8, 5.26),
-    10_000: Memory(0.01, 18.33, 2061, 99.95, 17.53, "2061 belongs to 17.33 MB; 18.33 / 0.01 is 1833"),
-}
-ONE_MB = 0.00841
-"""The denominator that its 2061 = 17.33 MB / x has."""
-KB_PER_MESSAGE = 1.83
-DIRECT_TASKS_MB = 17.33
-DIRECT_RATIO = 2061.0
 
 # Name and messages -> min, max, mean, standard deviation, median, interquartile range, operations per second.
 RAW_FIGURES = ("min", "max", "mean", "sd", "median", "IQR")
@@ -73,6 +26,29 @@ RAW = {
     ("large load", 10_000): (564.0673, 566.3925, 565.2040, 1.1634, 565.1522, 1.7438, 1.7693),
 }
 MEDIAN_RATIO_100 = round(RAW["concurrent", 100][4] / RAW["sequential", 100][4], 2)
+
+# Its tables have the same means and operations per second, with two digits.
+MEAN_MS = {place: round(figures[2], 2) for place, figures in RAW.items()}
+OPS = {place: round(figures[6], 2) for place, figures in RAW.items()}
+TIME_RATIO = {100: 2.13, 1000: 2.00, 3000: 2.27, 10_000: 2.52}
+SCALING = {"sequential": {1000: 2.98, 10_000: 22.6}, "concurrent": {1000: 2.79, 10_000: 26.8}}
+RATIOS = (2.0, 2.52)
+
+# Name and messages -> peak and mean.
+MEMORY_MB = {
+    **{("sequential", messages): (0.01, 0.01) for messages in MESSAGES},
+    ("concurrent", 100): (0.58, 0.27),
+    ("concurrent", 1000): (1.77, 1.72),
+    ("concurrent", 3000): (5.46, 5.26),
+    ("concurrent", 10_000): (18.33, 17.53),
+}
+MEMORY_RATIO = {100: 58, 1000: 177, 3000: 546, 10_000: 2061}
+SAVED_PERCENT = {100: 98.3, 1000: 99.4, 3000: 99.8, 10_000: 99.95}
+ONE_MB = 0.00841
+"""The denominator that its 2061 = 17.33 MB / x has."""
+KB_PER_MESSAGE = 1.83
+DIRECT_TASKS_MB = 17.33
+DIRECT_RATIO = 2061.0
 
 # What follows from the tables: milliseconds before the first message, and microseconds of each further one.
 FITS = {"sequential": (5.57, 15.65), "concurrent": (None, 40.7)}

@@ -10,33 +10,19 @@ from mcp_probe.workloads.bench.shapes import Asked, Claim
 CORES = 4
 CPU_URLS = 100_000
 
-CPU_METRICS = ("time", "bytes", "CPU", "CPU max", "system CPU", "system CPU max", "memory")
-
-
-def _cpu_table(*values: float) -> Mapping[str, float]:
-    return dict(zip(CPU_METRICS, values, strict=True))
-
-
-CPU_BOUND: Mapping[str, Mapping[str, float]] = {
-    "sync": _cpu_table(9.77, 51_258_766, 95.01, 104.2, 24.67, 28.5, 15.79),
-    "asyncio": _cpu_table(9.78, 51_258_766, 95.89, 102.6, 24.47, 26.8, 22.72),
-    "10 threads": _cpu_table(12.35, 51_145_360, 109.59, 172.1, 27.03, 27.9, 16.01),
+# Metric: its figure of each run.
+_CPU = {
+    "time": (9.77, 9.78, 12.35),
+    "bytes": (51_258_766, 51_258_766, 51_145_360),
+    "CPU": (95.01, 95.89, 109.59),
+    "CPU max": (104.2, 102.6, 172.1),
+    "system CPU": (24.67, 24.47, 27.03),
+    "system CPU max": (28.5, 26.8, 27.9),
+    "memory": (15.79, 22.72, 16.01),
 }
-
-IO_METRICS: Mapping[str, tuple[str, str]] = {
-    "time": ("s", "execution time"),
-    "downloaded": ("bytes", "downloaded"),
-    "download speed": ("KB/s", "download speed"),
-    "uploaded": ("bytes", "uploaded"),
-    "upload speed": ("KB/s", "upload speed"),
-    "written": ("bytes", "written to file"),
-    "failures": ("requests", "failed requests"),
-    "CPU": ("%", "CPU, process, mean"),
-    "CPU max": ("%", "CPU, process, maximum"),
-    "system CPU": ("%", "CPU, system, mean"),
-    "system CPU max": ("%", "CPU, system, maximum"),
-    "memory": ("MB", "memory, mean"),
-    "memory max": ("MB", "memory, maximum"),
+CPU_BOUND: Mapping[str, Mapping[str, float]] = {
+    model: {metric: figures[place] for metric, figures in _CPU.items()}
+    for place, model in enumerate(("sync", "asyncio", "10 threads"))
 }
 
 PLOTS = {
@@ -71,76 +57,53 @@ class IoTable:
     figures: Mapping[str, float]
 
 
-def _table(label: str, x: str, urls: int, concurrency: int, *values: float | None) -> IoTable:
-    figures = {metric: value for metric, value in zip(IO_METRICS, values, strict=True) if value is not None}
-    return IoTable(label, x, urls, concurrency, figures)
-
-
+_RUNS = {
+    "sync 100": ("sync, 100 URLs", "sync 100", 100, 1),
+    "sync": ("sync", "sync", 1_000, 1),
+    "asyncio": ("asyncio", "asyncio", 10_000, 1_000),
+    "asyncio 100000": ("asyncio, 100 000 URLs", "asyncio 100k", 100_000, 1_000),
+    "100 threads": ("100 threads", "100 threads", 10_000, 100),
+    "1000 threads": ("1 000 threads", "1k threads", 10_000, 1_000),
+    "hybrid 10": ("hybrid, 10 threads", "hybrid 10", 10_000, 1_000),
+    "hybrid 100": ("hybrid, 100 threads", "hybrid 100", 10_000, 1_000),
+    "hybrid 1000": ("hybrid, 1 000 threads", "hybrid 1k", 10_000, 1_000),
+}
+# Metric: unit, what it is called, and its figure of each run.
+_IO: Mapping[str, tuple[str, str, tuple[float | None, ...]]] = {
+    "time": ("s", "execution time", (18.16, 182.84, 14.08, 117.47, 50.01, 61.63, 14.96, 27.40, 33.20)),
+    "downloaded": (
+        "bytes",
+        "downloaded",
+        (537_368, 5_146_743, 20_201_259, 193_544_856, 21_417_924, 25_163_978, 21_448_856, 18_695_887, 11_686_419),
+    ),
+    "download speed": (
+        "KB/s",
+        "download speed",
+        (29.58, 28.15, 1_435.17, 1_647.62, 428.25, 408.28, 1_434.11, 682.34, 352.03),
+    ),
+    "uploaded": (
+        "bytes",
+        "uploaded",
+        (146_011, 1_502_356, 11_514_625, 105_035_999, 12_169_682, 17_453_941, 12_167_664, 12_749_017, 7_690_232),
+    ),
+    "upload speed": ("KB/s", "upload speed", (8.04, 8.22, 818.04, 894.16, 243.33, 283.19, 813.55, 465.30, 231.65)),
+    "written": (
+        "bytes",
+        "written to file",
+        (143_002, 1_445_934, 14_187_346, 141_734_263, 14_490_182, 13_788_400, 14_164_960, 13_195_640, 6_197_840),
+    ),
+    "failures": ("requests", "failed requests", (0, 0, 6, 197, 0, 465, 14, 721, 5_629)),
+    "CPU": ("%", "CPU, process, mean", (2.91, 2.94, 67.53, 83.56, 111.19, 121.20, 109.50, 131.71, 150.87)),
+    "CPU max": ("%", "CPU, process, maximum", (6.0, 7.9, 102.5, 104.6, 123.0, 196.3, 148.0, 194.8, 169.2)),
+    "system CPU": ("%", "CPU, system, mean", (7.70, 6.38, 29.96, 32.03, 35.90, 44.15, 38.54, 56.44, 67.54)),
+    "system CPU max": ("%", "CPU, system, maximum", (34.7, 61.0, 86.6, 92.1, 75.9, 81.6, 70.1, 95.8, 85.8)),
+    "memory": ("MB", "memory, mean", (30.36, 30.45, 120.26, 763.79, 51.02, 118.37, 131.87, 152.60, 170.54)),
+    "memory max": ("MB", "memory, maximum", (None, None, 130.68, 837.23, 52.90, 147.84, 155.31, 164.66, 176.06)),
+}
+IO_METRICS = {metric: (unit, what) for metric, (unit, what, _) in _IO.items()}
 IO_BOUND: Mapping[str, IoTable] = {
-    "sync 100": _table(
-        "sync, 100 URLs",
-        "sync 100",
-        100,
-        1,
-        *(18.16, 537_368, 29.58, 146_011, 8.04, 143_002, 0, 2.91, 6.0, 7.70, 34.7, 30.36, None),
-    ),
-    "sync": _table(
-        "sync",
-        "sync",
-        1_000,
-        1,
-        *(182.84, 5_146_743, 28.15, 1_502_356, 8.22, 1_445_934, 0, 2.94, 7.9, 6.38, 61.0, 30.45, None),
-    ),
-    "asyncio": _table(
-        "asyncio",
-        "asyncio",
-        10_000,
-        1_000,
-        *(14.08, 20_201_259, 1_435.17, 11_514_625, 818.04, 14_187_346, 6, 67.53, 102.5, 29.96, 86.6, 120.26, 130.68),
-    ),
-    "asyncio 100000": _table(
-        "asyncio, 100 000 URLs",
-        "asyncio 100k",
-        100_000,
-        1_000,
-        *(117.47, 193_544_856, 1_647.62, 105_035_999, 894.16, 141_734_263, 197),
-        *(83.56, 104.6, 32.03, 92.1, 763.79, 837.23),
-    ),
-    "100 threads": _table(
-        "100 threads",
-        "100 threads",
-        10_000,
-        100,
-        *(50.01, 21_417_924, 428.25, 12_169_682, 243.33, 14_490_182, 0, 111.19, 123.0, 35.90, 75.9, 51.02, 52.90),
-    ),
-    "1000 threads": _table(
-        "1 000 threads",
-        "1k threads",
-        10_000,
-        1_000,
-        *(61.63, 25_163_978, 408.28, 17_453_941, 283.19, 13_788_400, 465, 121.20, 196.3, 44.15, 81.6, 118.37, 147.84),
-    ),
-    "hybrid 10": _table(
-        "hybrid, 10 threads",
-        "hybrid 10",
-        10_000,
-        1_000,
-        *(14.96, 21_448_856, 1_434.11, 12_167_664, 813.55, 14_164_960, 14, 109.50, 148.0, 38.54, 70.1, 131.87, 155.31),
-    ),
-    "hybrid 100": _table(
-        "hybrid, 100 threads",
-        "hybrid 100",
-        10_000,
-        1_000,
-        *(27.40, 18_695_887, 682.34, 12_749_017, 465.30, 13_195_640, 721, 131.71, 194.8, 56.44, 95.8, 152.60, 164.66),
-    ),
-    "hybrid 1000": _table(
-        "hybrid, 1 000 threads",
-        "hybrid 1k",
-        10_000,
-        1_000,
-        *(33.20, 11_686_419, 352.03, 7_690_232, 231.65, 6_197_840, 5_629, 150.87, 169.2, 67.54, 85.8, 170.54, 176.06),
-    ),
+    run: IoTable(*about, {name: told for name, (_, _, each) in _IO.items() if (told := each[at]) is not None})
+    for at, (run, about) in enumerate(_RUNS.items())
 }
 
 CPU_OF_A_REQUEST = 5.6 / 0.95
