@@ -90,6 +90,7 @@ def _rows(bench: Bench, library: str, found: dict[str, runs.Found], told: runs.T
         "×",
         shared.rps / own.rps if own.rps else None,
         doc.PER_REQUEST if documented else None,
+        contended=own.contended or shared.contended,
         why=f"{LABELS['per_request']}: {own.cost} {LABELS['default']}: {shared.cost}",
     )
     if "raw" in found:
