@@ -16,8 +16,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from mcp_probe.capture.worker import Worker
-
 Callback = Callable[[ModuleType], None]
 
 _LOOK_S = 0.01
@@ -43,6 +41,8 @@ class ImportWatch(importlib.abc.MetaPathFinder):
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
         if module is not None:  # another thread imports it, perhaps by a loader that it took before we came
+            from mcp_probe.capture.worker import Worker  # of ours a program without MCP imports next to nothing
+
             Worker("mcp-probe-import", partial(self._await_import, name, module)).start()
 
     def _await_import(self, name: str, module: ModuleType) -> None:

@@ -302,6 +302,8 @@ def test_living_objects_are_found_by_their_blocks_whatever_stands_before_them() 
         from mcp_probe.record.raw import RawRequest
 
         raw = RawRequest(1, "request", "tools/call", "add", "memory")
+        gc.collect()
+        gc.disable()  # it fills the free lists again
         before = core.charge(raw)
         held = [[Plain(), {"a": object()}, bytes(700), bytearray(800), (str(n) * 100, n << 80)] for n in range(1, 301)]
         core.charge(before)
@@ -309,6 +311,7 @@ def test_living_objects_are_found_by_their_blocks_whatever_stands_before_them() 
         blocks = {address: Block("add", size, 0, FIRST) for address, size, _ in core.blocks([raw], 10_000)}
         found = Counter(type(each) for block, each in living(blocks) if block)
     finally:
+        gc.enable()
         core.uninstall()
     assert len(held) == 300
     # Up to 80 lists and dicts come from free lists, and are no new blocks; tuples all may.
