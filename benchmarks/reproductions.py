@@ -24,7 +24,7 @@ from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.charts import Chart, charts_of
 from mcp_probe.workloads.bench.console import machine_texts
 from mcp_probe.workloads.bench.documents import CONDITIONS, DocumentPage, by_document, claims_told
-from mcp_probe.workloads.bench.registry import DOCUMENTS
+from mcp_probe.workloads.bench.registry import DOCUMENTS, TODAY
 from mcp_probe.workloads.bench.results import FORMAT, read_results
 from mcp_probe.workloads.bench.shapes import Check, Results, Row
 from mcp_probe.workloads.scenarios.documents.doc003 import PLOTS
@@ -61,6 +61,7 @@ def main() -> None:
     given = parser.parse_args().results
     if given is not None:
         found = read_results(given)
+        found = replace(found, results=tuple(each for each in found.results if set(each.documents) != {TODAY}))
         version = ".".join(str(found.machine["python"]).split(".")[:2])
         (RESULTS / f"bench-{version}.json").write_text(summary(found), "utf-8")
     path = committed()
