@@ -347,21 +347,22 @@ class Queued:
                 ticket = line.take(id(item))
             except LookupError:
                 self.forget(queue)
-        if ticket is not None or (now is not None and now.queue == id(queue)):
-            self._work_for(ticket, now, id(queue))
+        self._take_up(ticket, now, id(queue))
 
     def left(self, queue: Any) -> None:
         """As :meth:`taken`, of a queue that has a lock: the calling thread has taken the item that left it last."""
         line, now = self.lines.get(id(queue)), TICKET.get()
         ticket = line.gone.pop(get_ident(), None) if isinstance(line, LockedLine) else None
-        if ticket is not None or (now is not None and now.queue == id(queue)):
-            self._work_for(ticket, now, id(queue))
+        self._take_up(ticket, now, id(queue))
 
     def done(self, queue: Any) -> None:
         """The caller says that its work on the item that it took from ``queue`` is done."""
-        now = TICKET.get()
-        if now is not None and now.queue == id(queue):
-            self._work_for(None, now, id(queue))
+        self._take_up(None, TICKET.get(), id(queue))
+
+    def _take_up(self, ticket: Ticket | None, before: Ticket | None, queue: int) -> None:
+        """Work on what was taken from the queue; where that is nobody's, at least not on what came from it before."""
+        if ticket is not None or (before is not None and before.queue == queue):
+            self._work_for(ticket, before, queue)
 
     def _work_for(self, ticket: Ticket | None, before: Ticket | None, queue: int) -> None:
         current = CURRENT.get()

@@ -10,7 +10,7 @@ from mcp_probe.compare.samples import QUANTILES
 from mcp_probe.compare.shapes import Comparison, Difference
 from mcp_probe.model import BUDGET_PARTS, Finding
 from mcp_probe.report import figures
-from mcp_probe.report.blocks import Block, Column, Flow, Grid, Heading, Paragraph, Role, Span, Words
+from mcp_probe.report.blocks import Block, Column, Flow, Grid, Heading, Paragraph, Role, Span, Words, words
 from mcp_probe.report.phrases import prose
 from mcp_probe.workloads.bench.figures import times, with_unit
 
@@ -114,12 +114,12 @@ def _grid(rows: Sequence[Difference]) -> Grid:
         lines.append(
             (
                 Words((Span(f"{row.measure} {about}".strip()),), "middle"),
-                _words(_figure(row.before, row.unit)),
-                _words(_figure(row.after, row.unit)),
-                _words(change_of(row), role),
-                _words(_interval(row), "dim"),
-                _words(_visible(row), "dim"),
-                _words(row.judgement, role),
+                words(_figure(row.before, row.unit)),
+                words(_figure(row.after, row.unit)),
+                words(change_of(row), role),
+                words(_interval(row), "dim"),
+                words(_visible(row), "dim"),
+                words(row.judgement, role),
             )
         )
     return Grid(columns, tuple(lines), ((0, 20), (5, 0), (4, 0)), indent=2)
@@ -177,11 +177,7 @@ def _turns(comparison: Comparison) -> Iterator[Block]:
         return
     yield Heading("Claims that came out differently")
     rows = [
-        (_words(turn.claim, "name"), _words(f"{turn.before} → {turn.after}", "warn"), _words(turn.sentence))
+        (words(turn.claim, "name"), words(f"{turn.before} → {turn.after}", "warn"), words(turn.sentence))
         for turn in comparison.turns
     ]
     yield Grid((Column(), Column(), Column()), tuple(rows), ((2, 20),))
-
-
-def _words(text: str, role: Role = "plain") -> Words:
-    return Words((Span(text, role),))

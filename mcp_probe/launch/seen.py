@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mcp_probe.adapters.trials import LOOPS
 from mcp_probe.launch.sight import Facts
-from mcp_probe.report.blocks import Block, Cell, Column, Flow, Grid, Heading, Paragraph, Role, Span, Words
+from mcp_probe.report.blocks import Block, Cell, Column, Flow, Grid, Heading, Paragraph, Role, Span, words
 
 ABSENT = "not here"
 _NO_REQUEST = "no request is seen"
@@ -142,14 +142,10 @@ def _table(found: Iterable[Row], loops: tuple[str, ...]) -> Grid:
     lines: list[tuple[Cell, ...] | Paragraph | Flow] = []
     for row in found:
         tags = row.tags * len(loops) if len(row.tags) == 1 else row.tags
-        lines.append((_words(row.what), *(_words(tag, _ROLES.get(tag, "good")) for tag in tags)))
+        lines.append((words(row.what), *(words(tag, _ROLES.get(tag, "good")) for tag in tags)))
         if row.because:
             lines.append(Paragraph((Span(f"{row.because}", "dim"),), indent=4))
     return Grid((Column("seen here"), *map(Column, loops)), tuple(lines), ())
-
-
-def _words(text: str, role: Role = "plain") -> Words:
-    return Words((Span(text, role),))
 
 
 def _hooks(hooks: Mapping[str, str], every_hook: bool) -> Iterator[Block]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from mcp_probe.report.blocks import Block, Box, Column, Flow, Grid, Heading, Paragraph, Role, Span, Spans, Words
+from mcp_probe.report.blocks import Block, Box, Column, Flow, Grid, Heading, Paragraph, Role, Span, Spans, Words, words
 from mcp_probe.report.console import draw
 from mcp_probe.workloads.bench import figures
 from mcp_probe.workloads.bench.documents import by_table, claims_told
@@ -46,13 +46,13 @@ def page(results: Results, *, details: bool = False, look: Look = DEFAULT_LOOK) 
 def listing(workloads: Iterable[Workload], documents: Mapping[str, str], *, look: Look = DEFAULT_LOOK) -> str:
     """What there is to run."""
     rows = [
-        (_words(workload.name, "name"), _words(" ".join(workload.documents), "dim"), _words(workload.about))
+        (words(workload.name, "name"), words(" ".join(workload.documents), "dim"), words(workload.about))
         for workload in workloads
     ]
     blocks: list[Block] = [Heading("Workloads", f"{len(rows)}")]
     blocks.append(Grid((Column("name"), Column("documents"), Column("what it shows")), tuple(rows), ((2, 20),)))
     blocks.append(Heading("Documents"))
-    told = [(_words(number, "name"), _words(title)) for number, title in documents.items()]
+    told = [(words(number, "name"), words(title)) for number, title in documents.items()]
     blocks.append(Grid((Column(), Column()), tuple(told), ((1, 20),)))
     return _painted(blocks, look)
 
@@ -118,13 +118,13 @@ def _row(row: Row) -> tuple[Words, ...]:
     off = row.little is not None and not row.little.fits
     return (
         Words((Span(row.name),), "middle"),
-        _words(figures.documented(row), "dim"),
+        words(figures.documented(row), "dim"),
         Words((Span(figures.measured(row), "strong"), Span("!" if contended else " ", "warn"))),
-        _words(figures.spread(row), "dim"),
-        _words(figures.tail(row)),
-        _words(figures.times(row.ratio)),
-        _words(figures.times(row.noise_floor), "dim"),
-        _words(figures.little(row.little) + (" !" if off else ""), "critical" if off else "dim"),
+        words(figures.spread(row), "dim"),
+        words(figures.tail(row)),
+        words(figures.times(row.ratio)),
+        words(figures.times(row.noise_floor), "dim"),
+        words(figures.little(row.little) + (" !" if off else ""), "critical" if off else "dim"),
     )
 
 
@@ -185,10 +185,6 @@ def machine_texts(machine: Mapping[str, object]) -> list[str]:
         str(machine.get("date", "")),
     ]
     return [text for text in texts if text]
-
-
-def _words(text: str, role: Role = "plain") -> Words:
-    return Words((Span(text, role),))
 
 
 def _dim(text: str) -> Paragraph:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
-from tests.export.backends.received import Span
+from tests.export.backends.received import Point, Span, last_points
 from tests.export.backends.shopping import CALLS, PARENT_SPAN_ID, SERVER, WAITED_MS, Visit
 
 NOT_ALL_OF_IT = 0.4
@@ -89,6 +89,14 @@ def are_complete(spans: Sequence[Span], tools: Collection[str]) -> bool:
     return all(len(server_spans(spans, tool)) >= CALLS[tool] for tool in tools) and any(
         span.name == "write" and span.trace_id in slow for span in spans
     )
+
+
+def counts_of(points: Iterable[Point], tools: Iterable[str]) -> dict[str, int]:
+    """Calls of each tool by the server's metrics. Those whose arrival is known roughly have a series of their own."""
+    counts: Counter[str] = Counter()
+    for point in last_points(points, "mcp.server.operation.duration"):
+        counts[str(point.attributes.get("gen_ai.tool.name"))] += int(point.data["count"])
+    return {tool: counts[tool] for tool in tools}
 
 
 def check_budget(spans: Sequence[Span]) -> None:

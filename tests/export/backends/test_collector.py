@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -58,9 +57,7 @@ def run(request: pytest.FixtureRequest, a_collector: Collector) -> Iterator[Run]
         return [span for span in a_collector.spans() if span.resource["service.name"] == service]
 
     def is_complete() -> bool:
-        counts: Counter[str] = Counter()
-        for point in last_points(_points(a_collector, service), "mcp.server.operation.duration"):
-            counts[str(point.attributes.get("gen_ai.tool.name"))] += int(point.data["count"])
+        counts = claims.counts_of(_points(a_collector, service), CALLS)
         return claims.are_complete(spans(), CALLS) and all(counts[tool] >= CALLS[tool] for tool in CALLS)
 
     if not eventually(is_complete):
@@ -116,10 +113,7 @@ def test_the_resource_says_which_process_of_which_service(run: Run) -> None:
 
 def test_durations_are_a_histogram_of_every_request_with_the_recommended_boundaries(run: Run) -> None:
     points = run.last("mcp.server.operation.duration")
-    counts: Counter[str] = Counter()  # those whose arrival is known roughly have a series of their own
-    for point in points:
-        counts[str(point.attributes.get("gen_ai.tool.name"))] += int(point.data["count"])
-    assert {tool: counts[tool] for tool in CALLS} == CALLS
+    assert claims.counts_of(run.points, CALLS) == CALLS
     for point in points:
         assert (point.kind, point.unit) == ("histogram", "s")
         assert point.data["explicitBounds"] == BOUNDARIES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from tests.export.backends import claims
 from tests.export.backends.collector import Collector
 from tests.export.backends.loopback import eventually
-from tests.export.backends.received import Point, Span, last_points, resources_of
+from tests.export.backends.received import Point, Span, resources_of
 from tests.export.backends.shopping import CALLS, Visit, shop
 
 pytestmark = pytest.mark.slow
@@ -22,6 +21,7 @@ SERVER = Path(__file__).with_name("foreign_server.py")
 SERVICE = "foreign-shop"
 PATIENT = {"MCP_PROBE_OTLP_EXIT_MS": "60000"}
 TOOLS = ("nap", "hold", "add", "wait", "fail")
+EXPECTED = {tool: CALLS[tool] for tool in TOOLS}
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,11 @@ def run(a_collector: Collector, env_python: Callable[[str], Path]) -> Run:
 
     def is_complete() -> bool:
         """Spans and metrics leave by requests of their own, and the Collector writes two files."""
-        return claims.are_complete(spans(), TOOLS) and counts_of(points()) == {tool: CALLS[tool] for tool in TOOLS}
+        return claims.are_complete(spans(), TOOLS) and claims.counts_of(points(), TOOLS) == EXPECTED
 
     if not eventually(is_complete):
         pytest.fail(f"not everything arrived; the server said: {visit.log.read_text('utf-8')}")
     return Run(visit, spans(), points())
-
-
-def counts_of(points: list[Point]) -> dict[str, int]:
-    counts: Counter[str] = Counter()  # those whose arrival is known roughly have a series of their own
-    for point in last_points(points, "mcp.server.operation.duration"):
-        counts[str(point.attributes.get("gen_ai.tool.name"))] += int(point.data["count"])
-    return {tool: counts[tool] for tool in TOOLS}
 
 
 def test_every_request_has_one_server_span_in_its_clients_trace(run: Run) -> None:
@@ -91,4 +84,4 @@ def test_the_resource_is_the_servers_process(run: Run) -> None:
 
 
 def test_every_call_is_in_the_duration_histogram(run: Run) -> None:
-    assert counts_of(run.points) == {tool: CALLS[tool] for tool in TOOLS}
+    assert claims.counts_of(run.points, TOOLS) == EXPECTED
