@@ -9,6 +9,7 @@ Source: anyio/_backends/_asyncio.py and _trio.py, 4.5-4.16; concurrent/futures/t
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sys
 import threading
@@ -30,6 +31,7 @@ from mcp_probe.record.raw import Job
 ANYIO_HOOK = "executors (anyio)"
 FUTURES_HOOK = "executors (concurrent.futures)"
 THREAD_HOOK = "executors (threading)"
+_ON_ASYNCIO = "anyio._backends._asyncio"
 _RUN_SYNC = "run_sync_in_worker_thread"
 _WORKER_MODULES = (
     "anyio.", "concurrent.futures.", "trio.", "mcp_probe.", "aiosqlite.", "psycopg_pool.", "asyncio.unix_events.",
@@ -152,6 +154,8 @@ class AnyioHook(_JobHook):
         """The stdio transport reads, writes or flushes for the first time: find out which pool's threads it uses."""
         call.pool = self._limiter_pool(backend, limiter)
         call.append = self._hub.pools.transitions.append
+        if backend.__module__ == _ON_ASYNCIO:  # trio's threads take their tokens on behalf of something else
+            self._hub.awaits.pass_over(asyncio.current_task())
 
     @guarded
     def _job(self, backend: Any, func: Any, limiter: Any) -> Job:

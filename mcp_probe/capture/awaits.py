@@ -25,6 +25,7 @@ from typing import Any
 from weakref import ref
 
 from mcp_probe.capture.current import CURRENT
+from mcp_probe.capture.makers import Makers
 from mcp_probe.capture.places import is_own, is_plumbing, may_run_steps, runs_steps, users_frame
 from mcp_probe.clock import now_ns
 from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, AwaitKind, HolderPart, LockHold, Tag
@@ -177,41 +178,31 @@ class Awaits:
         self._objects: dict[int, Held] = {}
         self._references: dict[int, _Reference] = {}
         self._gone = self._forget  # one for all: an object of a library may live for long, and there are many
-        self._nameless_files: dict[str, set[str]] = {}  # of libraries: all that they make has no line
-        self._nameless_code: dict[str, dict[int, CodeType]] = {}
-        # (function, who called it), by ``id``, of those that only pass on that something is made
-        self._nameless_pairs: dict[str, dict[tuple[int, int], tuple[CodeType, CodeType]]] = {}
+        self._makers: dict[str, Makers] = {}  # by label
+        self.passed: dict[int, Any] = {}  # borrowers that are passed by, by ``id``
         self._nameless_held: deque[Held] = deque(maxlen=MAX_SEARCHES)
         self.active = False  # hooks are there
         self.short_ns = SHORT_AWAIT_NS  # shorter waits are summed, without holders
         self._got: dict[tuple[int, int], int] | None = None  # (object, request) -> when it had it; None: nobody asks
         self._kept: OrderedDict[int, list[tuple[Held, Hold, int, int]]] = OrderedDict()  # request -> its holds
 
-    def made(self, thing: Any, kind: AwaitKind, label: str) -> None:
-        """``thing`` is being made by the caller's caller."""
-        maker = sys._getframe(_CALLER)
-        code, outer = maker.f_code, maker.f_back
-        files, pairs = self._nameless_files.setdefault(label, set()), self._nameless_pairs.setdefault(label, {})
-        pair = id(code), id(None if outer is None else outer.f_code)
-        if code.co_filename in files:
-            self._needs_no_name(label, code)
-            return
-        if pair in pairs:
-            return
-        library = label.partition(".")[0]
-        between = (library, "typing") if kind not in _HELD else (library, "typing", "anyio")
-        if code.co_name in _BACKEND and _root_of(maker) == "anyio":
-            self._needs_no_name(label, code)
-            return
-        made = user_line(maker, between)
+    def made(self, thing: Any, kind: AwaitKind, label: str, maker: Any) -> None:
+        """``thing`` is being made, its ``__init__`` called from the frame ``maker``."""
+        made = self.makers(kind, label).line_of(maker)
         if made is not None:
             self._remember(thing, Held(kind, label, made, thing))
-        elif _root_of(maker) not in between:
-            files.add(code.co_filename)
-        elif not _passes_on(code, maker, between):
-            self._needs_no_name(label, code)
-        elif outer is not None and not _passes_on(outer.f_code, outer, between) and len(pairs) < MAX_OBJECTS:
-            pairs[pair] = code, outer.f_code
+
+    def makers(self, kind: AwaitKind, label: str) -> Makers:
+        """Of the class that reports call ``label``."""
+        found = self._makers.get(label)
+        if found is None:
+            found = self._makers[label] = Makers(kind, label)
+        return found
+
+    def pass_over(self, borrower: Any) -> None:
+        """A task of a transport: the tokens that it takes of a limiter for its jobs are not looked at."""
+        passed, key = self.passed, id(borrower)
+        passed[key] = ref(borrower, lambda _: passed.pop(key, None))
 
     def keep_holds(self, wanted: bool) -> None:
         """Whether to keep each lock that a request held and gave back, for :meth:`holds_of`."""
@@ -229,18 +220,6 @@ class Awaits:
             held.search()
             holds.append(LockHold(held.kind, held.name, _line_of(hold[1], hold[2]), since, until))
         return holds
-
-    def nameless_code(self, label: str) -> dict[int, CodeType]:
-        """Functions of libraries, by ``id``, whose objects of class ``label`` have no line: nobody needs to look.
-
-        CPython hashes a code object anew each time, with all of its constants: 0.2 to 0.8 us.
-        """
-        return self._nameless_code.setdefault(label, {})
-
-    def _needs_no_name(self, label: str, code: CodeType) -> None:
-        known = self.nameless_code(label)
-        if len(known) < MAX_OBJECTS:
-            known[id(code)] = code
 
     def of(self, thing: Any, kind: AwaitKind, label: str, made: str | None = None) -> Held | None:
         """What is known of ``thing``, from now on if nothing was; ``None`` if there are too many."""
@@ -604,55 +583,6 @@ def _beyond_its_life(a: int, b: int, hold: Told, end: int) -> Iterable[tuple[int
     """What a request holds on to after its end, a task holds that it has left behind, and no request."""
     left: Told = (None, *hold[1:])
     return ((a, b, left),) if end <= a else ((a, end, hold), (end, b, left))
-
-
-_MAKING = frozenset({
-    "__init__", "__new__", "create_lock", "create_semaphore", "create_capacity_limiter", "create_event",
-    "create_memory_object_stream",
-})  # fmt: skip
-
-
-_BACKEND = frozenset({"create_lock", "create_semaphore", "create_capacity_limiter", "create_event"})
-"""anyio's own classes hand out what these make, and Python initialises it once more for whoever calls the class."""
-
-_HELD = ("lock", "semaphore", "limiter")
-"""Kinds of which one of anyio's may be another library's own, which is then the one that is awaited."""
-
-
-def user_line(frame: Any, between: Sequence[str]) -> str | None:
-    """``file:line`` of who makes an object, its ``__init__`` called from ``frame``; ``between``: packages to look past.
-
-    ``None`` if that is plumbing: what other libraries make for themselves has no name.
-    """
-    while frame.f_back is not None and _passes_on(frame.f_code, frame, between):
-        frame = frame.f_back
-    file = frame.f_code.co_filename
-    return None if is_plumbing(file) else f"{file}:{frame.f_lineno}"
-
-
-_passing: dict[Sequence[str], dict[tuple[str, str], bool]] = {}
-
-
-def _passes_on(code: CodeType, frame: Any, between: Sequence[str]) -> bool:
-    """Whether who makes an object is further out than ``frame``. The SDK makes a dozen for each call: asked once."""
-    known = _passing.setdefault(between, {})
-    key = code.co_filename, code.co_name
-    found = known.get(key)
-    if found is None:
-        found = is_own(code.co_filename) or _makes(frame, between)
-        if len(known) < MAX_OBJECTS:
-            known[key] = found
-    return found
-
-
-def _makes(frame: Any, between: Sequence[str]) -> bool:
-    """Whether it only passes on that an object is made: of a subclass, of a backend of anyio, of a generic class."""
-    root = _root_of(frame)
-    return root == "typing" or (root in between and frame.f_code.co_name in _MAKING)
-
-
-def _root_of(frame: Any) -> str:
-    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _line_of(code: CodeType | None, instruction: int) -> str | None:

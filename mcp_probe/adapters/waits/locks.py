@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any
 
 from mcp_probe.adapters.hook import Hook
@@ -85,13 +86,18 @@ class LockHooks:
         return wrap
 
     def _wrap(self, owner: type, kind: AwaitKind, label: str) -> None:
-        suffix = "_on_behalf_of" if kind == "limiter" else ""
-        wrap = _Wrappers(self._awaits, self.guard, kind, label)
+        is_limiter = kind == "limiter"
+        suffix = "_on_behalf_of" if is_limiter else ""
+        wrap = (_ForBorrowers if is_limiter else _Wrappers)(self._awaits, self.guard, kind, label)
         self.guard.replace(owner, "__init__", wrap.making)
         self.guard.replace(owner, f"acquire{suffix}", wrap.acquiring)
         self.guard.replace(owner, f"release{suffix}", wrap.releasing)
         if hasattr(owner, f"acquire{suffix}_nowait"):
             self.guard.replace(owner, f"acquire{suffix}_nowait", wrap.taking)
+
+
+def _takes_nothing(function: Any) -> bool:
+    return list(signature(function).parameters) == ["self"]
 
 
 class _Wrappers:
@@ -105,26 +111,35 @@ class _Wrappers:
 
     def making(self, original: Any) -> Any:
         awaits, guard, kind, label = self._awaits, self._guard, self._kind, self._label
-        functions, frame_at = awaits.nameless_code(label), sys._getframe
+        nameless, frame_at = awaits.makers(kind, label).nameless, sys._getframe
+
+        def note(thing: Any, maker: Any) -> None:
+            try:
+                awaits.made(thing, kind, label, maker)
+            except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+                guard.fault(exc)
 
         @wraps(original)
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            if id(frame_at(1).f_code) not in functions and guard.active:
-                try:
-                    awaits.made(self, kind, label)
-                except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
-                    guard.fault(exc)
+        def make_empty(self: Any) -> None:
+            if id(frame_at(1).f_code) not in nameless and guard.active:
+                note(self, frame_at(1))
+            original(self)
+
+        @wraps(original)
+        def make(self: Any, *args: Any, **kwargs: Any) -> None:
+            if id(frame_at(1).f_code) not in nameless and guard.active:
+                note(self, frame_at(1))
             original(self, *args, **kwargs)
 
-        return __init__
+        return make_empty if _takes_nothing(original) else make  # the SDK makes a dozen events for each call
 
     def acquiring(self, original: Any) -> Any:
         awaits, guard, kind, label = self._awaits, self._guard, self._kind, self._label
 
         @wraps(original)
-        async def acquire(self: Any, *args: Any) -> Any:
+        async def acquire(self: Any, *borrower: Any) -> Any:
             if not guard.active:
-                return await original(self, *args)
+                return await original(self, *borrower)
             state = None
             try:
                 state = awaits.begin(self, kind, label)
@@ -132,7 +147,7 @@ class _Wrappers:
                 guard.fault(exc)
             got = False
             try:
-                result = await original(self, *args)
+                result = await original(self, *borrower)
                 got = True
                 return result
             finally:
@@ -147,8 +162,8 @@ class _Wrappers:
         awaits, guard = self._awaits, self._guard
 
         @wraps(original)
-        def release(self: Any, *args: Any) -> Any:
-            result = original(self, *args)
+        def release(self: Any, *borrower: Any) -> Any:
+            result = original(self, *borrower)
             if guard.active:
                 try:
                     awaits.gave_back(self)
@@ -162,8 +177,8 @@ class _Wrappers:
         awaits, guard, kind, label = self._awaits, self._guard, self._kind, self._label
 
         @wraps(original)
-        def acquire_nowait(self: Any, *args: Any) -> Any:
-            result = original(self, *args)
+        def acquire_nowait(self: Any, *borrower: Any) -> Any:
+            result = original(self, *borrower)
             if guard.active:
                 try:
                     awaits.took(self, kind, label)
@@ -172,3 +187,38 @@ class _Wrappers:
             return result
 
         return acquire_nowait
+
+
+class _ForBorrowers(_Wrappers):
+    """Of a limiter, whose tokens somebody takes on behalf of a borrower: of a task, for what runs in a thread.
+
+    The tasks of the stdio transport take one for each line they read or write. They are passed by.
+    """
+
+    def acquiring(self, original: Any) -> Any:
+        """No coroutine function, so that the transport has no frame of ours."""
+        followed, passed = super().acquiring(original), self._awaits.passed
+
+        @wraps(original)
+        def acquire_on_behalf_of(self: Any, borrower: Any) -> Any:
+            return original(self, borrower) if id(borrower) in passed else followed(self, borrower)
+
+        return acquire_on_behalf_of
+
+    def releasing(self, original: Any) -> Any:
+        followed, passed = super().releasing(original), self._awaits.passed
+
+        @wraps(original)
+        def release_on_behalf_of(self: Any, borrower: Any) -> Any:
+            return original(self, borrower) if id(borrower) in passed else followed(self, borrower)
+
+        return release_on_behalf_of
+
+    def taking(self, original: Any) -> Any:
+        followed, passed = super().taking(original), self._awaits.passed
+
+        @wraps(original)
+        def acquire_on_behalf_of_nowait(self: Any, borrower: Any) -> Any:
+            return original(self, borrower) if id(borrower) in passed else followed(self, borrower)
+
+        return acquire_on_behalf_of_nowait
