@@ -90,6 +90,18 @@ def test_the_transports_own_jobs_are_no_work_of_the_pool(tmp_path: Path) -> None
     assert 60 <= sum(sample.run_ns for sample in pools) / MS <= 600
 
 
+def test_the_transports_own_tokens_are_not_looked_at_and_those_of_plain_tools_are(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with over_stdio("asyncio", tmp_path / "few.jsonl") as session:
+            assert (await session.call("holders")).text == "0"
+            async with anyio.create_task_group() as group:
+                group.start_soon(session.pipelined, [Call("hold", {"ms": 2000})] * 3)
+                await anyio.sleep(1)
+                assert (await session.call("holders")).text == "3"
+
+    anyio.run(run)
+
+
 def bounds_ms(record: RequestRecord) -> tuple[float, float]:
     """(lo, hi) of the whole time of ``record``: how long its bytes lay in the pipe may be known by its bounds only."""
     total = record.end_ns - record.arrival_ns

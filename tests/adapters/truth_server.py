@@ -92,7 +92,14 @@ def main() -> None:
     """Serve over stdio under a probe that records."""
     loop, recording = sys.argv[1:]
     server = build()
-    mcp_probe.attach(server, record=recording)
+    probe = mcp_probe.attach(server, record=recording)
+
+    @server.tool()
+    async def holders() -> str:
+        """How many holders of the default limiter's tokens the probe knows, while the transport reads."""
+        known = probe._hub.awaits.known(anyio.to_thread.current_default_thread_limiter())
+        return str(0 if known is None else len(known.holds))
+
     backend = "trio" if loop == "trio" else "asyncio"
     options = {"use_uvloop": True} if loop == "uvloop" else {}
     anyio.run(server.run_stdio_async, backend=backend, backend_options=options)

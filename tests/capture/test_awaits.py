@@ -188,6 +188,47 @@ def test_an_event_that_anyio_makes_does_not_hide_where_its_limiters_are_made() -
     assert wait.object.startswith("trio.CapacityLimiter made at test_awaits.py:")
 
 
+@pytest.mark.parametrize(("backend", "library"), [("asyncio", anyio), ("trio", trio)])
+def test_a_limiters_borrower_may_be_given_by_name(backend: Backend, library: Any) -> None:
+    async def scenario(scene: Scene) -> None:
+        limiter, borrower = library.CapacityLimiter(1), object()
+        held = scene.probe._hub.awaits.known(limiter)
+        assert held is not None
+        await limiter.acquire_on_behalf_of(borrower=borrower)
+        assert len(held.holds) == 1
+        limiter.release_on_behalf_of(borrower=borrower)
+        limiter.acquire_on_behalf_of_nowait(borrower=borrower)
+        assert len(held.holds) == 1
+        limiter.release_on_behalf_of(borrower=borrower)
+        assert not held.holds
+
+    play(backend, scenario)
+
+
+def test_what_is_borrowed_for_a_task_of_a_transport_is_not_looked_at_until_that_is_gone() -> None:
+    async def scenario(scene: Scene) -> None:
+        awaits, limiter = scene.probe._hub.awaits, anyio.CapacityLimiter(2)
+        held, other = awaits.known(limiter), object()
+        assert held is not None
+
+        async def transport() -> None:
+            async with limiter:
+                assert not held.holds
+
+        task = asyncio.ensure_future(transport())
+        awaits.pass_over(task)
+        await task
+        await limiter.acquire_on_behalf_of(other)
+        assert len(held.holds) == 1
+        limiter.release_on_behalf_of(other)
+        assert len(awaits.passed) == 1
+        del task
+        gc.collect()
+        assert not awaits.passed
+
+    play("asyncio", scenario)
+
+
 @on_each_loop
 def test_a_holder_that_is_no_request_is_named_by_its_line(backend: Backend) -> None:
     async def scenario(scene: Scene) -> None:
