@@ -199,11 +199,16 @@ _PARSING = (replace(_MAKING[0], called="json.loads"), _MAKING[1])
 
 
 def _in_turn(
-    kind: str = "http", awaits: int = 500, longest_ms: float = 2_000.0, busy: float = 20.0, awaiting: float = 50.0
+    kind: str = "http",
+    awaits: int = 500,
+    longest_ms: float = 2_000.0,
+    busy: float = 20.0,
+    awaiting: float = 50.0,
+    **others: float,
 ) -> Summary:
     """100 calls of which each makes five awaits of 10 ms, for 50 ms; the longest of each takes 20 ms."""
     row = SerialAwaits(kind, _SHOP, "/srv/app/tools.py:31", "awaiting", 100, awaits, 5_000.0, longest_ms, "exact")  # type: ignore[arg-type]
-    return make_summary(make_operation("buy", p95=70.0, busy=busy, awaiting=awaiting, serial_awaits=(row,)))
+    return make_summary(make_operation("buy", p95=70.0, busy=busy, awaiting=awaiting, serial_awaits=(row,), **others))
 
 
 def _slow_shop(
@@ -501,6 +506,9 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ),
     ("serial-awaits", "just over a fifth of its time"): _in_turn(longest_ms=3_000.0, busy=49.0),
     ("serial-awaits", "a task group would save just over 10 ms"): _in_turn(longest_ms=3_950.0, busy=0.0),
+    ("serial-awaits", "the loop takes three times as long to come back to it"): _in_turn(
+        longest_ms=3_000.0, busy=49.0, ready_wait=300.0, queue_transport=100.0
+    ),
     ("serial-awaits", "polling"): _in_turn(kind="sleep"),
     ("serial-awaits", "statements"): _in_turn(kind="db"),
     ("slow-backend", "slower under load"): _slow_shop(crowded=151.0),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.backends import growth_of, slow_backends
-from mcp_probe.aggregate.checks.evidence import is_enough, judged, total_ms, waited_by_clients
+from mcp_probe.aggregate.checks.evidence import is_enough, judged, own_ms, total_ms, waited_by_clients
 from mcp_probe.aggregate.checks.holders import held_up, short_pools
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
@@ -36,12 +36,12 @@ def serial_awaits(summary: Summary, options: FindingOptions) -> Iterator[Finding
     if not is_enough(summary, options):
         return
     for operation in summary.operations:
-        whole = total_ms(operation)
+        whole, own = total_ms(operation), own_ms(operation)
         rows = [
             row
             for row in operation.serial_awaits
             if row.awaits >= options.serial_awaits * row.calls
-            and _saved_ms(row) > options.serial_saved_share * whole
+            and _saved_ms(row) > options.serial_saved_share * own
             and _saved_ms(row) >= options.serial_saved_ms * row.calls
         ]
         if rows and whole > 0:

@@ -56,6 +56,11 @@ def in_hand_ms(operation: OperationSummary) -> float:
     return parts_ms(operation, *(part for part in BUDGET_PARTS if part not in outside))
 
 
+def own_ms(operation: OperationSummary) -> float:
+    """The same without their waits for the loop, which are as long as others, or the host, make them."""
+    return in_hand_ms(operation) - parts_ms(operation, "ready_wait")
+
+
 def parts_ms(operation: OperationSummary, *parts: str) -> float:
     """Time of all its calls in these parts of the budget, as far as it could be seen."""
     means: list[float | None] = [getattr(operation.budget_ms, part) for part in parts]
