@@ -91,6 +91,13 @@ def test_where_others_used_the_machine_cpu_time_of_the_least_disturbed_run_is_ju
     assert "CPU time" in check.why
 
 
+@pytest.mark.parametrize("changed", [runs(SYNC, 1.0, 2.0), runs(AGAIN, 2.0)])
+def test_cpu_time_that_differs_between_two_runs_of_the_same_tells_no_more_than_a_quiet_machine(changed: Runs) -> None:
+    check = verdicts(taken(runs(AWAIT, 3.0, 2.5, contended=True, cpu=1.03), changed))["003-1"]
+    assert check.verdict == "cannot be told here"
+    assert "Two runs of the same thing differ by 2" in check.why
+
+
 def test_a_wrong_count_is_said_with_both_numbers() -> None:
     check = verdicts(taken(runs(AWAIT, 1.0, bytes=5)))["003-bytes"]
     assert check.measured == f"asyncio: 5 instead of {expected_bytes(URLS):,}"
