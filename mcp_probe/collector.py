@@ -35,10 +35,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcp_probe")
 
-SLICE = 64
-"""Records made before the collector lets others have the GIL (64 x ~50 us is about 3 ms)."""
+SLICE = 4
+"""Records that are made and told at once, some 0.2 ms. A call asks for the GIL some ten times, and each time waits so
+long for it while the collector works."""
+RESTS = 4
+"""Then it lets others have the GIL, for so many times as long. After a rest of 0 it would have it again before a thread
+that waits for it is awake."""
+RESTS_SHARE = 0.75
+"""Of the time between two drains: after this there is no more rest in one, so that what it tells is not much older."""
 BACKLOG = 1024
-"""If more requests wait, the collector keeps the GIL: on a saturated loop every release of it costs 5 ms."""
+"""If more requests wait, the collector does not rest: on a saturated loop every release of the GIL costs 5 ms."""
 DRAIN_S = 2.0
 """A drain costs 0.5 ms or more, even if it finds nothing."""
 BUSY_DRAIN_S = 1.0
@@ -54,7 +60,7 @@ OPEN_AFTER_NS = 300_000_000
 EXIT_BUDGET_S = 0.5
 RECORDS_SHARE = 0.4
 """Of the exit's budget: after this the collector's thread only counts what :data:`ALWAYS_RECORDED` leaves."""
-ALWAYS_RECORDED = 4 * SLICE
+ALWAYS_RECORDED = 256
 """Of one drain, late or not: a starved machine takes long to begin, but this many need only 13 ms of CPU."""
 DETACH_BUDGET_S = 3.0
 """If the server goes on, and that thread gets on: beside others that compute, it rarely gets the GIL (15 ms a turn)."""
@@ -127,6 +133,7 @@ class Collector:
         self._idle = True  # nothing was seen since the last sample
         self._taken = 0  # requests and steps, by the last drain
         self._pace = 0  # grows with every part of a drain
+        self._asking: deque[None] = deque()  # threads that wait for the end of a drain
         self._flushes: deque[threading.Event] = deque()  # asked for
         self._last_flush: threading.Event | None = None
         self._leaving: deque[tuple[Listener, str]] = deque()  # sessions that the thread has to remove
@@ -156,6 +163,13 @@ class Collector:
         self._hurry_hunt()
         if reason == "exit":
             self._records_until = began + RECORDS_SHARE * EXIT_BUDGET_S
+        self._asking.append(None)
+        try:
+            self._remove(listener, reason, began)
+        finally:
+            self._asking.pop()
+
+    def _remove(self, listener: Listener, reason: str, began: float) -> None:
         waits = not self._hub.runs_loop()
         if not waits and not self._lock.acquire(timeout=EXIT_BUDGET_S):
             self._leaving.append((listener, reason))
@@ -227,8 +241,12 @@ class Collector:
     def catch_up(self) -> None:
         """Drain now, samples included. Any thread; never raises, and gives up where the thread hangs in a sink."""
         self._hurry_hunt()
-        if not self._lock.acquire(timeout=self._exit_budget_s):
-            return
+        self._asking.append(None)
+        try:
+            if not self._lock.acquire(timeout=self._exit_budget_s):
+                return
+        finally:
+            self._asking.pop()
         try:
             self._drain_all(samples=True)
         except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server
@@ -376,6 +394,7 @@ class Collector:
 
     def _tell_finished(self, listener: Listener) -> None:
         """Tell the requests that have ended; those that end meanwhile are left for the next drain."""
+        until = now_ns() + round(RESTS_SHARE * self._pause_s() * 1e9)
         batch = listener.take_finished()
         overflow = listener.take_groups()
         self._taken += len(batch)
@@ -394,20 +413,30 @@ class Collector:
                 for raw, _ in picked[first:]:
                     sampler.groups.add(raw)
                 break
+            began = now_ns()
             self._drain.take_polls()
             some = picked[first : first + SLICE]
             self._drain.note_small_steps(some)
             listener.emit(
                 frame for raw, weight in some for frame in self._frames(raw, weight, full=listener.wants_timelines)
             )
-            self._let_others(listener)
+            self._let_others(listener, began, until)
         listener.emit([*sampler.groups.take(), *overflow])
         if self._hub.hunt is not None:
             self._hub.hunt.take(batch)
 
-    def _let_others(self, listener: Listener) -> None:
-        if self._thread is not None and self._thread.is_current() and listener.backlog() < BACKLOG:
-            time.sleep(0)
+    def _let_others(self, listener: Listener, since_ns: int, until_ns: int) -> None:
+        """Rest after work that began at ``since_ns``, if nobody waits for this drain, and it has time until then."""
+        now = now_ns()
+        if now < until_ns and not self._is_waited_for and listener.backlog() < BACKLOG:
+            time.sleep(min(RESTS * (now - since_ns), until_ns - now) / 1e9)
+
+    @property
+    def _is_waited_for(self) -> bool:
+        flush, thread = self._last_flush, self._thread
+        if thread is None or not thread.is_current() or self._records_until is not None:
+            return True
+        return bool(self._asking or self._leaving) or not (flush is None or flush.is_set())
 
     def _frames(self, raw: RawRequest, weight: int, *, full: bool) -> Iterator[Frame]:
         self._pace += 1  # a record may search for the name of what was awaited

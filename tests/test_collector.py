@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib import metadata, util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -348,6 +349,45 @@ PROCESS.hub.hunt = Hunt()
 if sys.argv[1:]:
     PROCESS.hub.transport_closed()
 """
+
+
+@pytest.mark.parametrize("case", ["nobody waits", "a snapshot waits", "the transport has closed", "many more wait"])
+def test_the_collector_lets_others_have_the_interpreter_unless_somebody_waits_for_it(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a loop whose calls come one by one a drain of 50 ms once lay within a single call."""
+    rests: list[float] = []
+    clock = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
+    clock.sleep = rests.append
+    monkeypatch.setattr(collector, "time", clock)
+    monkeypatch.setattr(collector, "RESTS_SHARE", 1_000.0)
+    monkeypatch.setattr(collector, "BACKLOG", 0 if case == "many more wait" else 10_000)
+    probe = Probe()
+    kept = keep(probe)
+    hub, own = probe._hub, probe._collector
+    probe.snapshot()
+    rests.clear()
+    if case == "a snapshot waits":
+        own._asking.append(None)
+    if case == "the transport has closed":
+        own._last_flush = threading.Event()
+    for _ in range(20 * SLICE):
+        hub.requests.end(hub.begin("request", "tools/call", "add", "stdio", probe), now_ns())
+    own.wake()
+    try:
+        deadline = time.monotonic() + 60
+        while len(kept.requests("add")) < 20 * SLICE:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if case == "nobody waits":
+            assert len(rests) >= 19  # the last one may be yet to come
+            assert min(rests) > 0
+        else:
+            assert rests == []
+    finally:
+        own._asking.clear()
+        own._last_flush = None
+        probe.detach()
 
 
 def test_an_exit_whose_drain_begins_too_late_still_records_a_small_backlog(monkeypatch: pytest.MonkeyPatch) -> None:

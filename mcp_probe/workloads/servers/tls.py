@@ -21,6 +21,7 @@ def main() -> None:
     config = Config()
     config.loglevel = "WARNING"
     config.keep_alive_timeout = 3600
+    config.keep_alive_max_requests = 1_000_000  # after a thousand it closes an HTTP/2 connection under a call
     config.alpn_protocols = ["h2", "http/1.1"]
     if options.certificate is not None:
         config.certfile = config.keyfile = str(options.certificate)
