@@ -161,8 +161,17 @@ def _reason(part: Part) -> str:
         return _after(what, OTHERS)
     if found.floor is not None and _verdict(_quieter(part, contended=False, floor=1.0)) != UNTOLD:
         return _after(what, f"Two runs of the same thing differ by {times(found.floor)}.")
-    low, high = stretch(_quieter(part, contended=False))
-    return _after(what, f"It lies between {number(low)} and {number(high)}, on both sides of what is asked.")
+    return _after(what, _both_sides(part.asked, stretch(_quieter(part, contended=False))))
+
+
+def _both_sides(asked: Asked, found: Band) -> str:
+    (low, high), (holds, shape) = found, allowed(asked)
+    between = f"It lies between {number(low)} and {number(high)}"
+    if high < holds[0] and low < shape[0]:
+        return f"{between}: it does not hold, and may be in shape, which begins at {number(shape[0])}."
+    if low > holds[1] and high > shape[1]:
+        return f"{between}: it does not hold, and may be in shape, which ends at {number(shape[1])}."
+    return f"{between}, on both sides of what is asked."
 
 
 def _after(what: str, told: str) -> str:

@@ -170,6 +170,23 @@ def test_others_work_takes_away_only_what_it_can_have_made() -> None:
     assert verdict("same", 2.0, load="blurs", contended=True) == UNTOLD
 
 
+@pytest.mark.parametrize(
+    ("kind", "documented", "low", "high", "told"),
+    [
+        ("same", (), 0.9, 1.5, ", on both sides of what is asked"),
+        ("same", (), 0.8, 1.5, ", on both sides of what is asked"),
+        ("at most", (), 1.2, 1.5, ": it does not hold, and may be in shape, which ends at 1.300"),
+        ("times", (2.0, 4.0), 0.9, 1.2, ": it does not hold, and may be in shape, which begins at 1.149"),
+        ("times", (2.0, 4.0), 0.9, 1.8, ", on both sides of what is asked"),
+    ],
+)
+def test_what_lies_on_both_sides_says_of_which_bound(
+    kind: Kind, documented: tuple[float, ...], low: float, high: float, told: str
+) -> None:
+    found = grade([Part(Asked(kind, documented), Measured((low + high) / 2, low, high, floor=1.0))])
+    assert (found.verdict, found.reason) == (UNTOLD, f"It lies between {low:.3f} and {high:.3f}{told}.")
+
+
 def test_a_claim_prints_the_reasons_of_its_verdict_alone() -> None:
     claim = Claim(
         "001-2",
