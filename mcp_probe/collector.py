@@ -39,8 +39,10 @@ SLICE = 4
 """Records that are made and told at once, some 0.2 ms. A call asks for the GIL some ten times, and each time waits so
 long for it while the collector works."""
 RESTS = 4
-"""Then it lets others have the GIL, for so many times as long. After a rest of 0 it would have it again before a thread
-that waits for it is awake."""
+"""Then it lets others have the GIL, for so many times as long as it worked. After a rest of 0 it would have it again
+before a thread that waits for it is awake."""
+LONGEST_REST_S = 0.005
+"""Whoever waits for a drain from then on waits so long for it to go on."""
 RESTS_SHARE = 0.75
 """Of the time between two drains: after this there is no more rest in one, so that what it tells is not much older."""
 BACKLOG = 1024
@@ -413,7 +415,7 @@ class Collector:
                 for raw, _ in picked[first:]:
                     sampler.groups.add(raw)
                 break
-            began = now_ns()
+            began = time.thread_time_ns()
             self._drain.take_polls()
             some = picked[first : first + SLICE]
             self._drain.note_small_steps(some)
@@ -426,10 +428,9 @@ class Collector:
             self._hub.hunt.take(batch)
 
     def _let_others(self, listener: Listener, since_ns: int, until_ns: int) -> None:
-        """Rest after work that began at ``since_ns``, if nobody waits for this drain, and it has time until then."""
-        now = now_ns()
-        if now < until_ns and not self._is_waited_for and listener.backlog() < BACKLOG:
-            time.sleep(min(RESTS * (now - since_ns), until_ns - now) / 1e9)
+        """Rest after work, unless somebody waits for this drain. ``since_ns``: the thread's CPU time before it."""
+        if now_ns() < until_ns and not self._is_waited_for and listener.backlog() < BACKLOG:
+            time.sleep(min(RESTS * (time.thread_time_ns() - since_ns) / 1e9, LONGEST_REST_S))
 
     @property
     def _is_waited_for(self) -> bool:
