@@ -43,8 +43,8 @@ RESTS = 4
 before a thread that waits for it is awake."""
 LONGEST_REST_S = 0.005
 """Whoever waits for a drain from then on waits so long for it to go on."""
-RESTS_SHARE = 0.75
-"""Of the time between two drains: after this there is no more rest in one, so that what it tells is not much older."""
+RESTS_SHARE = 0.5
+"""Of the shortest time between two drains: after this there is no more rest in one. What it tells must not be old."""
 BACKLOG = 1024
 """If more requests wait, the collector does not rest: on a saturated loop every release of the GIL costs 5 ms."""
 DRAIN_S = 2.0
@@ -310,7 +310,8 @@ class Collector:
         with self._lock:
             flushed = self._drain_once()
             while self._leaving:
-                self._let_go(*self._leaving.popleft())
+                self._let_go(*self._leaving[0])
+                self._leaving.popleft()  # until then this thread does not rest
             self._cpu_ns = time.thread_time_ns()  # who takes the lock next tells our time from the server's
             return flushed
 
@@ -324,6 +325,9 @@ class Collector:
         if not any(listener.is_read() for listener in self._listeners):
             return BUSY_DRAIN_S if self._taken > BUSY else DRAIN_S
         return SOON_DRAIN_S if self._taken or self._hub.requests.live else BUSY_DRAIN_S
+
+    def _least_pause_s(self) -> float:
+        return SOON_DRAIN_S if any(listener.is_read() for listener in self._listeners) else BUSY_DRAIN_S
 
     def _drain_once(self) -> list[threading.Event]:
         flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]
@@ -343,9 +347,10 @@ class Collector:
         steps: list[Frame] = list(self._drain.steps())
         self._tell_all(steps)
         self._taken = len(steps)
-        now = now_ns()
+        rests_until = now_ns() + round(RESTS_SHARE * self._least_pause_s() * 1e9)
         for listener in self._listeners:
-            self._tell_finished(listener)
+            self._tell_finished(listener, rests_until)
+            now = now_ns()
             self._tell_open(listener, now, everything=samples)
             if listener is leaving:
                 self._tell_unfinished(listener, now)
@@ -353,6 +358,7 @@ class Collector:
         self._idle = self._idle and not self._taken
         stopping = self._thread is None  # whoever stops the thread waits for it, and takes the last sample
         due_s = IDLE_SAMPLE_S if self._idle else SAMPLE_S
+        now = now_ns()  # what the sample counts goes on while requests are told
         if samples or (now - self._sampled_ns >= due_s * 1e9 and not stopping):
             self._sampled_ns = now
             self._idle = True
@@ -394,9 +400,8 @@ class Collector:
         for listener in self._listeners:
             listener.emit(frames)
 
-    def _tell_finished(self, listener: Listener) -> None:
+    def _tell_finished(self, listener: Listener, rests_until_ns: int = 0) -> None:
         """Tell the requests that have ended; those that end meanwhile are left for the next drain."""
-        until = now_ns() + round(RESTS_SHARE * self._pause_s() * 1e9)
         batch = listener.take_finished()
         overflow = listener.take_groups()
         self._taken += len(batch)
@@ -422,7 +427,7 @@ class Collector:
             listener.emit(
                 frame for raw, weight in some for frame in self._frames(raw, weight, full=listener.wants_timelines)
             )
-            self._let_others(listener, began, until)
+            self._let_others(listener, began, rests_until_ns)
         listener.emit([*sampler.groups.take(), *overflow])
         if self._hub.hunt is not None:
             self._hub.hunt.take(batch)

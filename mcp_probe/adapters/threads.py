@@ -155,7 +155,7 @@ class AnyioHook(_JobHook):
         call.pool = self._limiter_pool(backend, limiter)
         call.append = self._hub.pools.transitions.append
         if backend.__module__ == _ON_ASYNCIO:  # trio's threads take their tokens on behalf of something else
-            self._hub.awaits.pass_over(asyncio.current_task())
+            self._hub.awaits.pass_over(asyncio.current_task(), limiter or backend.current_default_thread_limiter())
 
     @guarded
     def _job(self, backend: Any, func: Any, limiter: Any) -> Job:

@@ -127,7 +127,7 @@ class Awaited:
 class Held(Awaited):
     """An object that is held: by whom now, and by whom while somebody waited for it."""
 
-    __slots__ = ("freed", "holds", "limit", "opens", "past", "unasked", "unseen", "wanted")
+    __slots__ = ("freed", "holds", "limit", "opens", "past", "unasked", "unseen", "veiled", "wanted")
 
     def __init__(self, kind: AwaitKind, label: str, made: str | None, thing: Any) -> None:
         super().__init__(kind, label, made, thing)
@@ -138,6 +138,7 @@ class Held(Awaited):
         self.freed: deque[int] = deque(maxlen=MAX_PAST)  # when places became free that waiters have not yet taken
         self.limit: int | None = None  # how many can hold it at once; None: not known
         self.unseen = False  # somebody else than its holder has given it back: who holds it is not known
+        self.veiled = False  # some take it at whom nobody looks: who else holds it is never known
         self.wanted = False  # somebody has to wait for it: its name will be asked for
 
 
@@ -199,10 +200,13 @@ class Awaits:
             found = self._makers[label] = Makers(kind, label)
         return found
 
-    def pass_over(self, borrower: Any) -> None:
-        """A task of a transport: the tokens that it takes of a limiter for its jobs are not looked at."""
+    def pass_over(self, borrower: Any, limiter: Any) -> None:
+        """A task of a transport: the tokens of ``limiter`` that it takes for its jobs are not looked at."""
         passed, key = self.passed, id(borrower)
         passed[key] = ref(borrower, lambda _: passed.pop(key, None))
+        held = self.of(limiter, "limiter", "anyio.CapacityLimiter")
+        if held is not None:
+            held.veiled = True
 
     def keep_holds(self, wanted: bool) -> None:
         """Whether to keep each lock that a request held and gave back, for :meth:`holds_of`."""
@@ -445,7 +449,7 @@ def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
     That takes 5 us for each holder, and a limit of 40 has 40 holders at once and hundreds in a long wait. What is
     noted here is on the event loop, for each wait.
     """
-    if held.unseen:
+    if held.unseen or held.veiled:
         return (HolderPart(0, UNKNOWN_HOLDER, None, began, now, 1),)
     past = held.past
     return _HeldBy(began, now, past[bisect_right(past, began, key=_until) :], [_told(hold) for hold in held.holds])
@@ -567,7 +571,7 @@ def holders_now(held: Held) -> list[tuple[RawRequest | None, str | None, int]]:
     Empty: nobody does, or it is not known who. Any thread.
     """
     found = []
-    for raw, code, instruction, since, _ in () if held.unseen else list(held.holds):
+    for raw, code, instruction, since, _ in () if held.unseen or held.veiled else list(held.holds):
         found.append((None if raw is None or raw.ended else raw, _line_of(code, instruction), since))
     return found
 

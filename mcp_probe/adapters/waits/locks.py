@@ -97,7 +97,7 @@ class LockHooks:
 
 
 def _takes_nothing(function: Any) -> bool:
-    return list(signature(function).parameters) == ["self"]
+    return list(signature(function, follow_wrapped=False).parameters) == ["self"]
 
 
 class _Wrappers:
