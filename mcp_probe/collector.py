@@ -43,8 +43,8 @@ RESTS = 4
 before a thread that waits for it is awake."""
 LONGEST_REST_S = 0.005
 """Whoever waits for a drain from then on waits so long for it to go on."""
-RESTS_SHARE = 0.5
-"""Of the shortest time between two drains: after this there is no more rest in one. What it tells must not be old."""
+RESTS_S, READ_RESTS_S = 1.0, 0.2
+"""After this there is no more rest in one drain; the second while frames are sent out of the process."""
 BACKLOG = 1024
 """If more requests wait, the collector does not rest: on a saturated loop every release of the GIL costs 5 ms."""
 DRAIN_S = 2.0
@@ -322,12 +322,12 @@ class Collector:
                 self._wakes.get_nowait()
 
     def _pause_s(self) -> float:
-        if not any(listener.is_read() for listener in self._listeners):
+        if not self._is_read():
             return BUSY_DRAIN_S if self._taken > BUSY else DRAIN_S
         return SOON_DRAIN_S if self._taken or self._hub.requests.live else BUSY_DRAIN_S
 
-    def _least_pause_s(self) -> float:
-        return SOON_DRAIN_S if any(listener.is_read() for listener in self._listeners) else BUSY_DRAIN_S
+    def _is_read(self) -> bool:
+        return any(listener.is_read() for listener in self._listeners)
 
     def _drain_once(self) -> list[threading.Event]:
         flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]
@@ -347,7 +347,7 @@ class Collector:
         steps: list[Frame] = list(self._drain.steps())
         self._tell_all(steps)
         self._taken = len(steps)
-        rests_until = now_ns() + round(RESTS_SHARE * self._least_pause_s() * 1e9)
+        rests_until = now_ns() + round((READ_RESTS_S if self._is_read() else RESTS_S) * 1e9)
         for listener in self._listeners:
             self._tell_finished(listener, rests_until)
             now = now_ns()

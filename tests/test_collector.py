@@ -360,7 +360,8 @@ def test_the_collector_lets_others_have_the_interpreter_unless_somebody_waits_fo
     clock = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
     clock.sleep = rests.append
     monkeypatch.setattr(collector, "time", clock)
-    monkeypatch.setattr(collector, "RESTS_SHARE", 1_000.0)
+    monkeypatch.setattr(collector, "READ_RESTS_S", 1_000.0)
+    monkeypatch.setattr(collector, "RESTS_S", 1_000.0)
     monkeypatch.setattr(collector, "BACKLOG", 0 if case == "many more wait" else 10_000)
     probe = Probe()
     kept = keep(probe)
