@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -165,9 +165,15 @@ class Collector:
         self._hurry_hunt()
         if reason == "exit":
             self._records_until = began + RECORDS_SHARE * EXIT_BUDGET_S
+        with self._asked():
+            self._remove(listener, reason, began)
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Somebody waits for the end of a drain meanwhile."""
         self._asking.append(None)
         try:
-            self._remove(listener, reason, began)
+            yield
         finally:
             self._asking.pop()
 
@@ -243,12 +249,9 @@ class Collector:
     def catch_up(self) -> None:
         """Drain now, samples included. Any thread; never raises, and gives up where the thread hangs in a sink."""
         self._hurry_hunt()
-        self._asking.append(None)
-        try:
+        with self._asked():
             if not self._lock.acquire(timeout=self._exit_budget_s):
                 return
-        finally:
-            self._asking.pop()
         try:
             self._drain_all(samples=True)
         except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server

@@ -25,7 +25,6 @@ from typing import Any
 from weakref import ref
 
 from mcp_probe.capture.current import CURRENT
-from mcp_probe.capture.makers import Makers
 from mcp_probe.capture.places import is_own, is_plumbing, may_run_steps, runs_steps, users_frame
 from mcp_probe.clock import now_ns
 from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, AwaitKind, HolderPart, LockHold, Tag
@@ -179,7 +178,6 @@ class Awaits:
         self._objects: dict[int, Held] = {}
         self._references: dict[int, _Reference] = {}
         self._gone = self._forget  # one for all: an object of a library may live for long, and there are many
-        self._makers: dict[str, Makers] = {}  # by label
         self.passed: dict[int, Any] = {}  # borrowers that are passed by, by ``id``
         self._nameless_held: deque[Held] = deque(maxlen=MAX_SEARCHES)
         self.active = False  # hooks are there
@@ -187,18 +185,9 @@ class Awaits:
         self._got: dict[tuple[int, int], int] | None = None  # (object, request) -> when it had it; None: nobody asks
         self._kept: OrderedDict[int, list[tuple[Held, Hold, int, int]]] = OrderedDict()  # request -> its holds
 
-    def made(self, thing: Any, kind: AwaitKind, label: str, maker: Any) -> None:
-        """``thing`` is being made, its ``__init__`` called from the frame ``maker``."""
-        made = self.makers(kind, label).line_of(maker)
-        if made is not None:
-            self._remember(thing, Held(kind, label, made, thing))
-
-    def makers(self, kind: AwaitKind, label: str) -> Makers:
-        """Of the class that reports call ``label``."""
-        found = self._makers.get(label)
-        if found is None:
-            found = self._makers[label] = Makers(kind, label)
-        return found
+    def made(self, thing: Any, kind: AwaitKind, label: str, at: str) -> None:
+        """``thing`` is being made, ``at`` a line (``file:line``) of the user's code."""
+        self._remember(thing, Held(kind, label, at, thing))
 
     def pass_over(self, borrower: Any, limiter: Any) -> None:
         """A task of a transport: the tokens of ``limiter`` that it takes for its jobs are not looked at."""

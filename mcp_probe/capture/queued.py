@@ -40,9 +40,6 @@ MAX_ERRANDS = 8_192
 NEAR = 64
 """Threads that put, or take, at the same time may overtake each other by so many items."""
 
-MAX_FILES = 4_096
-"""Files of which is remembered whose they are."""
-
 _DEEPEST = 12
 """Frames of a queue's own module between the call that puts an item and who calls it, and some more."""
 
@@ -387,10 +384,6 @@ class Queued:
             charge(owner if self._owns else None)
 
 
-_OURS, _MACHINERY, _ELSE = range(3)
-_files: dict[str, int] = {}
-
-
 def _is_machinery(library: Sequence[str]) -> bool:
     """Whether the item is put by Python, the SDK or what it runs on, which follow their work by other means."""
     frame: Any = sys._getframe(1)
@@ -398,20 +391,7 @@ def _is_machinery(library: Sequence[str]) -> bool:
         if frame is None:
             return True
         file = frame.f_code.co_filename
-        if file not in library:
-            what = _files.get(file)
-            if what is None:
-                what = _look_at(file)
-            if what != _OURS:
-                return what == _MACHINERY
+        if file not in library and not is_own(file):
+            return is_plumbing(file)
         frame = frame.f_back
     return True
-
-
-def _look_at(file: str) -> int:
-    what = _OURS
-    if not is_own(file):
-        what = _MACHINERY if is_plumbing(file) else _ELSE
-    if len(_files) < MAX_FILES:
-        _files[file] = what
-    return what

@@ -17,6 +17,7 @@ from typing import Any
 from mcp_probe.adapters.hook import Hook
 from mcp_probe.adapters.imports import ImportWatch
 from mcp_probe.capture.awaits import Awaits
+from mcp_probe.capture.makers import Makers
 from mcp_probe.model import AwaitKind
 
 HOOK = "awaits (locks)"
@@ -111,11 +112,14 @@ class _Wrappers:
 
     def making(self, original: Any) -> Any:
         awaits, guard, kind, label = self._awaits, self._guard, self._kind, self._label
-        nameless, frame_at = awaits.makers(kind, label).nameless, sys._getframe
+        makers, frame_at = Makers(kind, label), sys._getframe
+        nameless = makers.nameless
 
         def note(thing: Any, maker: Any) -> None:
             try:
-                awaits.made(thing, kind, label, maker)
+                made = makers.line_of(maker)
+                if made is not None:
+                    awaits.made(thing, kind, label, made)
             except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
                 guard.fault(exc)
 
@@ -197,28 +201,19 @@ class _ForBorrowers(_Wrappers):
 
     def acquiring(self, original: Any) -> Any:
         """No coroutine function, so that the transport has no frame of ours."""
-        followed, passed = super().acquiring(original), self._awaits.passed
-
-        @wraps(original)
-        def acquire_on_behalf_of(self: Any, borrower: Any) -> Any:
-            return original(self, borrower) if id(borrower) in passed else followed(self, borrower)
-
-        return acquire_on_behalf_of
+        return self._passing(original, super().acquiring(original))
 
     def releasing(self, original: Any) -> Any:
-        followed, passed = super().releasing(original), self._awaits.passed
-
-        @wraps(original)
-        def release_on_behalf_of(self: Any, borrower: Any) -> Any:
-            return original(self, borrower) if id(borrower) in passed else followed(self, borrower)
-
-        return release_on_behalf_of
+        return self._passing(original, super().releasing(original))
 
     def taking(self, original: Any) -> Any:
-        followed, passed = super().taking(original), self._awaits.passed
+        return self._passing(original, super().taking(original))
+
+    def _passing(self, original: Any, followed: Any) -> Any:
+        passed = self._awaits.passed
 
         @wraps(original)
-        def acquire_on_behalf_of_nowait(self: Any, borrower: Any) -> Any:
+        def on_behalf_of(self: Any, borrower: Any) -> Any:
             return original(self, borrower) if id(borrower) in passed else followed(self, borrower)
 
-        return acquire_on_behalf_of_nowait
+        return on_behalf_of
