@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,25 @@ END_S = 20.0
 """How long a server on stdio may take to end by itself."""
 PROBE = (sys.executable, "-m", "mcp_probe")
 VERSION = "2025-06-18"
+Start = Callable[[Sequence[str], Mapping[str, str], int], Any]
+"""Arguments of `mcp-probe`, environment and the descriptor of stderr, to what is used of ``subprocess.Popen``."""
 
 
 class RawClient:
     """Starts ``command`` under ``mcp-probe run``, or as it is if it is ``profiled`` by itself into ``$RECORDING``.
 
-    Leaving it ends the server and reads its summary and recording.
+    Leaving it ends the server and reads its summary and recording. ``start`` starts `mcp-probe` with such arguments in
+    another way than by a fresh interpreter.
     """
 
     def __init__(
-        self, command: list[str], folder: Path, environment: Mapping[str, str], *, profiled: bool = False
+        self,
+        command: list[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        profiled: bool = False,
+        start: Start | None = None,
     ) -> None:
         self.profiled = profiled
         self.summary_file, self.recording, self.waits = (
@@ -43,15 +52,20 @@ class RawClient:
         self.late_ms = 0.0  # the longest that this process, ready to run, did not: the machine was busy
         self._over = threading.Event()
         self._come = threading.Condition()
-        probe = [*PROBE, "run", "--json", str(self.summary_file), "--record", str(self.recording), "--"]
+        run = ["run", "--json", str(self.summary_file), "--record", str(self.recording), "--", *command]
         self._stderr = (folder / "stderr").open("w+b")
-        self.process = subprocess.Popen(
-            command if self.profiled else [*probe, *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            env={**environment, "RECORDING": str(self.recording), "WAITS": str(self.waits)},
-        )
+        environment = {**environment, "RECORDING": str(self.recording), "WAITS": str(self.waits)}
+        self.process: subprocess.Popen[bytes]
+        if start is not None:
+            self.process = start(run, environment, self._stderr.fileno())
+        else:
+            self.process = subprocess.Popen(
+                command if self.profiled else [*PROBE, *run],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                env=environment,
+            )
 
     def __enter__(self) -> Any:
         threading.Thread(target=self._look_at_the_clock, daemon=True).start()
@@ -189,8 +203,9 @@ class HttpClient(RawClient):
         path: str,
         *,
         profiled: bool = False,
+        start: Start | None = None,
     ) -> None:
-        super().__init__(command, folder, environment, profiled=profiled)
+        super().__init__(command, folder, environment, profiled=profiled, start=start)
         self.port, self.path = port, path
         self._threads: list[threading.Thread] = []
 

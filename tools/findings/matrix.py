@@ -22,12 +22,14 @@ class Run:
     """``wrong`` says what was found and should not have been, or the other way round; ``None`` where it was right.
 
     ``load`` is the machine's load average when it began: what else ran beside it. ``commit`` is what was run.
+    ``is_forked``: from a process that had imported the SDK, instead of in a fresh interpreter.
     """
 
     wrong: str | None
     seconds: float
     load: float
     commit: str
+    is_forked: bool = False
 
 
 State = dict[str, list[Run]]
