@@ -418,8 +418,12 @@ def memory_limit_bytes() -> int | None:
 
 
 def cpus() -> float | None:
-    """How many CPUs this process may use: its affinity, or what the limit of its cgroup allows if that is less (v2)."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    """How many CPUs this process may use: its affinity, or what the limit of its cgroup allows if that is less (v2).
+
+    Its main thread's affinity, whoever asks: a program that limits itself does so there, and no thread that runs by
+    then, such as ours, is limited with it.
+    """
+    allowed = len(os.sched_getaffinity(os.getpid())) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
         quota, period = read("/sys/fs/cgroup/cpu.max").split()
         limit = int(quota) / int(period)  # "max" if there is none
