@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ def test_a_state_is_kept_and_another_format_is_refused() -> None:
 
 def test_the_table_has_the_runs_and_nothing_of_what_was_not_run() -> None:
     state: State = {
-        cell().key: [RIGHT, WRONG, RIGHT],
+        cell().key: [RIGHT, WRONG, replace(RIGHT, is_forked=True)],
         cell(form="near").key: [RIGHT],
         cell("healthy_cache", "healthy").key: [WRONG],
         cell("healthy_mounted", "healthy", sdk="fastmcp3").key: [RIGHT],
@@ -154,7 +155,8 @@ def test_the_table_has_the_runs_and_nothing_of_what_was_not_run() -> None:
     assert totals(state) == (4, 6)
     said = section(state, "a machine")
     assert said[0] == (
-        "4 of 6 runs were right, on a machine, of commit abc. Load average when runs began: 0.5 to 0.5, median 0.5."
+        "4 of 6 runs were right, on a machine, of commit abc. Load average when runs began: 0.5 to 0.5, median 0.5. "
+        "Runs of forks: 1."
     )
     assert said[-1] == "Wrong runs: fault of `blocking-call` 1, healthy server cache 1."
 

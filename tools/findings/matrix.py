@@ -122,7 +122,7 @@ def tables(state: State) -> list[str]:
         (
             (
                 f"`{workload.code}`",
-                *(" · ".join(_ratio(state, workload, form, each) for form in FORMS) for each in shown),
+                *(_ratios(state, workload, each) for each in shown),
             )
             for workload in FAULTS
             if any(_runs(state, workload, form, each) for form in FORMS for each in shown)
@@ -150,7 +150,9 @@ def section(state: State, about: str) -> list[str]:
         key.split("/")[0] + "/" + key.split("/")[1] for key, each in state.items() for run in each if run.wrong
     )
     commits = ", ".join(sorted({run.commit for each in state.values() for run in each}))
-    lines = [f"{right} of {runs} runs were right, on {about}, of commit {commits}. {busy}", "", *tables(state)]
+    forked = sum(run.is_forked for each in state.values() for run in each)
+    said = f"{right} of {runs} runs were right, on {about}, of commit {commits}. {busy} Runs of forks: {forked}."
+    lines = [said, "", *tables(state)]
     if wrong:
         listed = ", ".join(f"{_named(key)} {count}" for key, count in wrong.most_common())
         lines += ["", f"Wrong runs: {listed}."]
@@ -180,6 +182,12 @@ def _runs(state: State, workload: Workload, form: Form, condition: _Condition) -
     transport, asked, beside = condition
     sdk: Sdk = "fastmcp3" if workload.sdks == ("fastmcp3",) and asked == "mcp2" else asked
     return state.get(Cell(workload, form, transport, sdk, beside).key, [])
+
+
+def _ratios(state: State, workload: Workload, condition: _Condition) -> str:
+    """Of each form; one dash where none was run."""
+    each = [_ratio(state, workload, form, condition) for form in FORMS]
+    return " · ".join(each) if set(each) != {"–"} else "–"
 
 
 def _ratio(state: State, workload: Workload, form: Form, condition: _Condition) -> str:
