@@ -376,7 +376,10 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("blocking-call", "why is not known, and the tool's other steps waited less for the GIL"): make_summary(
         slow_steps=(make_slow(ms=60.0, cause="unknown"), make_slow(ms=59.0, cause="gil", line=7))
     ),
-    ("crowding", "it had a CPU for half of the time"): _signals(_crowded(), busy_ms=1_000.0, loop_cpu_ms=500.0),
+    ("crowding", "it ran for half of the time"): _signals(_crowded(), busy_ms=1_000.0, loop_cpu_ms=490.0),
+    ("crowding", "and waited for a CPU for as long again"): _signals(
+        _crowded(utilization=0.96), busy_ms=1_000.0, loop_cpu_ms=480.0, run_queue_ms=510.0
+    ),
     ("crowding", "its busiest second, in a longer window"): _crowded(utilization=0.5, busiest_share=0.91),
     ("gc-pause", "one request only"): make_summary(gc_worst_request_share=0.11, gc_max_pause_ms=12.0, gc_pause_ms=12.0),
     ("gc-pause", "just long enough in all"): make_summary(
@@ -582,7 +585,12 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("head-of-line", "many small steps on a full loop"): make_summary(
         replace(_VICTIM, crowding_ms=40.0), blocked_by=_BLOCKED, slow_steps=(make_slow(),), utilization=0.95
     ),
-    ("crowding", "it waited for a CPU for most of the time"): _signals(_crowded(), busy_ms=1_000.0, loop_cpu_ms=499.0),
+    ("crowding", "it waited for the GIL for most of the time"): _signals(
+        _crowded(), busy_ms=1_000.0, loop_cpu_ms=489.0
+    ),
+    ("crowding", "it was busy waiting for a CPU"): _signals(
+        _crowded(utilization=0.94), busy_ms=1_000.0, loop_cpu_ms=480.0, run_queue_ms=510.0
+    ),
     ("crowding", "loop not full in its busiest second"): _crowded(utilization=0.5, busiest_share=0.90),
     ("crowding", "loop not full"): _crowded(utilization=0.90),
     ("crowding", "utilization not known"): _crowded(utilization=None),

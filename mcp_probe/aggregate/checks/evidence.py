@@ -17,6 +17,7 @@ from mcp_probe.model import (
     Cause,
     ExecutorSummary,
     OperationSummary,
+    Signals,
     SlowStep,
     Summary,
     Tag,
@@ -222,6 +223,19 @@ def loop_cost_ms(summary: Summary, operation: OperationSummary, ms: float) -> fl
     waited = victims_of(summary, operation.name).lo_ms
     own = 0.0 if operation.kind == "notification" else ms
     return own + (waited * min(1.0, ms / busy) if busy > 0 else 0.0)
+
+
+def queued_ms(signals: Signals) -> float | None:
+    """At most this much of the loop's busy time was spent in the run queue; ``None`` where it is not known.
+
+    The thread also queues when it wakes up in the poll, in all some 0.3 ms per stdio request: what does not fit into
+    the busy time off the CPU is that.
+    """
+    if signals.run_queue_ms is None or signals.busy_ms <= 0:
+        return None
+    if signals.loop_cpu_ms is None:
+        return min(signals.run_queue_ms, signals.busy_ms)
+    return max(0.0, min(signals.run_queue_ms, signals.busy_ms - signals.loop_cpu_ms))
 
 
 # --- who waited for whom ----------------------------------------------------------------------------

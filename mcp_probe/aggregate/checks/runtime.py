@@ -8,6 +8,7 @@ from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.checks.evidence import (
     is_enough,
     is_little,
+    queued_ms,
     slow_steps,
     step_total_ms,
     steps_cost_ms,
@@ -201,16 +202,9 @@ def host_pressure(summary: Summary, options: FindingOptions) -> Iterator[Finding
 
 
 def _queued_ms(signals: Signals, steps: Sequence[SlowStep]) -> float:
-    """At most this much of the busy time was spent in the run queue.
-
-    The thread also queues when it wakes up in the poll, in all some 0.3 ms per stdio request: what does not fit into
-    the busy time off the CPU is that.
-    """
-    if signals.run_queue_ms is None or signals.busy_ms <= 0:
-        return _off_cpu_ms(steps)
-    if signals.loop_cpu_ms is None:
-        return min(signals.run_queue_ms, signals.busy_ms)
-    return max(0.0, min(signals.run_queue_ms, signals.busy_ms - signals.loop_cpu_ms))
+    """At most this much of the busy time was spent in the run queue; where the kernel does not say, in slow steps."""
+    queued = queued_ms(signals)
+    return _off_cpu_ms(steps) if queued is None else queued
 
 
 # --- shared -----------------------------------------------------------------------------------------

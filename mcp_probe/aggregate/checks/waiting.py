@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mcp_probe.aggregate import phrasing
-from mcp_probe.aggregate.checks.evidence import Waiting, is_enough, is_slow_blocker, named_rows, waiting_of
+from mcp_probe.aggregate.checks.evidence import Waiting, is_enough, is_slow_blocker, named_rows, queued_ms, waiting_of
 from mcp_probe.aggregate.checks.first_calls import are_of_first_calls
 from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.thresholds import FindingOptions
@@ -33,14 +33,25 @@ def _is_crowded(summary: Summary, victim: _Victim, options: FindingOptions) -> b
 
 
 def _utilization(summary: Summary) -> float:
-    """Of the window, or of its busiest second: the time before and after a load says nothing of it."""
-    return max(summary.loop.utilization or 0.0, summary.signals.busiest_share or 0.0)
+    """Of the window, or of its busiest second: the time before and after a load says nothing of it.
+
+    Without its waits for a CPU: they make any loop busy, and would be gone where it had one.
+    """
+    waits = _waits_for_a_cpu(summary)
+    wall = max(summary.loop.utilization or 0.0, summary.signals.busiest_share or 0.0)
+    return wall * (1.0 - waits) / (1.0 - wall * waits) if waits < 1.0 else 0.0
+
+
+def _waits_for_a_cpu(summary: Summary) -> float:
+    """Share of the loop's busy time."""
+    busy = summary.signals.busy_ms
+    return (queued_ms(summary.signals) or 0.0) / busy if busy > 0 else 0.0
 
 
 def _computes(summary: Summary) -> bool:
-    """Whether the loop had a CPU, and the GIL, for half of its busy time. Else there are not too many steps."""
-    cpu = summary.signals.loop_cpu_ms
-    return cpu is None or cpu * 2 >= summary.signals.busy_ms
+    """Whether the loop ran for half of its busy time, waits for a CPU left out. Else it waits for the GIL or blocks."""
+    cpu, signals = summary.signals.loop_cpu_ms, summary.signals
+    return cpu is None or cpu * 2 >= signals.busy_ms - (queued_ms(signals) or 0.0)
 
 
 def head_of_line(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
@@ -141,7 +152,10 @@ def crowding(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
         return
     first = max(crowded, key=lambda victim: victim.waiting.small_ms)
     share, utilization = first.waiting.whole_share, _utilization(summary)
-    when = "the time" if utilization == summary.loop.utilization else "its busiest second"
+    is_whole = (summary.loop.utilization or 0.0) >= (summary.signals.busiest_share or 0.0)
+    when = "the time" if is_whole else "its busiest second"
+    if _waits_for_a_cpu(summary) > options.run_queue_share:
+        when += ", waits for a CPU left out,"
     delay, p95 = summary.loop.arrival_delay_ms.p99, first.operation.total_ms.p95
     sentence = (
         f"The event loop was busy {phrasing.percent(utilization)} of {when} with steps that are all short: "
