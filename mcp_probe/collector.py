@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
@@ -116,6 +116,14 @@ class Listener(Protocol):
         """No more frames will come."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    """Somebody wants all that has ended to be handed on; an ``End`` too, where a transport has ``closed``."""
+
+    done: threading.Event
+    closed: bool = True
+
+
 class Collector:
     """One per hub. Each slice of its work is bounded in time, and a fault stays inside."""
 
@@ -136,7 +144,7 @@ class Collector:
         self._taken = 0  # requests and steps, by the last drain
         self._pace = 0  # grows with every part of a drain
         self._asking: deque[None] = deque()  # threads that wait for the end of a drain
-        self._flushes: deque[threading.Event] = deque()  # asked for
+        self._flushes: deque[_Flush] = deque()  # asked for
         self._last_flush: threading.Event | None = None
         self._leaving: deque[tuple[Listener, str]] = deque()  # sessions that the thread has to remove
         self._records_until: float | None = None  # the process ends: no more records after this time
@@ -278,8 +286,21 @@ class Collector:
             return
         self._hurry_hunt()
         self._last_flush = done = threading.Event()
-        self._flushes.append(done)
+        self._flushes.append(_Flush(done))
         self.wake()
+
+    def look_before_server_ends(self) -> threading.Event | None:
+        """A server's input has ended: have a hunt take its last look while the server still holds what is its own.
+
+        Any thread; never waits. Returns what is set when it is over; ``None`` where no hunt is on.
+        """
+        if self._hub.hunt is None or self._thread is None or not self._thread.is_alive():
+            return None
+        self._hurry_hunt()
+        done = threading.Event()
+        self._flushes.append(_Flush(done, closed=False))
+        self.wake()
+        return done
 
     def hand_over(self, seconds: float) -> None:
         """The process is about to end: wait until the last :meth:`flush` is done, for at most ``seconds``."""
@@ -305,8 +326,8 @@ class Collector:
         except Exception as exc:  # noqa: BLE001 - the collector's fault costs data, never the server
             self._hub.fail("collector", exc)
         finally:
-            for done in list(self._flushes):
-                done.set()
+            for flush in list(self._flushes):
+                flush.done.set()
 
     def _drain_locked(self) -> list[threading.Event]:
         """One drain; then removes sessions that could not wait for it. Returns the flushes that were asked for."""
@@ -334,19 +355,27 @@ class Collector:
 
     def _drain_once(self) -> list[threading.Event]:
         flushes = [self._flushes.popleft() for _ in range(len(self._flushes))]
-        self._drain_all(samples=bool(flushes), closed=bool(flushes))
-        return flushes
+        self._drain_all(
+            samples=bool(flushes),
+            closed=any(flush.closed for flush in flushes),
+            ends=any(not flush.closed for flush in flushes),
+        )
+        return [flush.done for flush in flushes]
 
-    def _drain_all(self, *, samples: bool = False, closed: bool = False, leaving: Listener | None = None) -> None:
-        """One drain; with an ``End`` if a transport has ``closed``."""
+    def _drain_all(
+        self, *, samples: bool = False, closed: bool = False, ends: bool = False, leaving: Listener | None = None
+    ) -> None:
+        """One drain; with an ``End`` if a transport has ``closed``. A server ``ends``: what it holds is let go of."""
         self._hub.memory.check()
         hunt = self._hub.hunt
         if hunt is not None:
             self._hunting(lambda: hunt.settle(waiting=self._waiting(), final=samples))
         with nullcontext() if hunt is None else hunt.on_own_account():
-            self._drain_parts(hunt, samples=samples, closed=closed, leaving=leaving)
+            self._drain_parts(hunt, samples=samples, closed=closed, ends=ends, leaving=leaving)
 
-    def _drain_parts(self, hunt: LeakHunt | None, *, samples: bool, closed: bool, leaving: Listener | None) -> None:
+    def _drain_parts(
+        self, hunt: LeakHunt | None, *, samples: bool, closed: bool, ends: bool, leaving: Listener | None
+    ) -> None:
         steps: list[Frame] = list(self._drain.steps())
         self._tell_all(steps)
         self._taken = len(steps)
@@ -367,7 +396,7 @@ class Collector:
             self._idle = True
             self._tell_samples(now, final=leaving is not None and len(self._listeners) == 1)
         # The hunt comes after the samples: they free some memory that requests allocated.
-        growth: Iterator[Frame] = iter(()) if hunt is None else hunt.frames(now_ns(), final=samples)
+        growth: Iterator[Frame] = iter(()) if hunt is None else hunt.frames(now_ns(), final=samples, stands=ends)
         self._hunting(lambda: self._tell_all([*islice(growth, 1)]))
         if closed:
             self._tell_all([End(now_ns(), TRANSPORT_CLOSED)])

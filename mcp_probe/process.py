@@ -65,6 +65,7 @@ class Process:
             if self.collector is None:
                 self.collector = Collector(hub)
                 hub.closing.append(self.collector.flush)
+                hub.looking.append(self.collector.look_before_server_ends)
                 hub.hand_over = self.collector.hand_over
             return self.collector
 

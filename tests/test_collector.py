@@ -232,7 +232,7 @@ class HuntThatIsWatched:
 
     def take(self, batch: object) -> None: ...
 
-    def frames(self, now: int, *, final: bool) -> Iterator[Frame]:
+    def frames(self, now: int, *, final: bool, stands: bool) -> Iterator[Frame]:
         if final and not self.told_before_lines:
             yield GrowthSample(now, "native-shadow", "", (), 0, 0)
             self.told_before_lines = [type(frame) for frame in self._told]
@@ -285,7 +285,7 @@ class Hunt:
     exit_patience_s = 30.0
     hurry = on_own_account = lambda self: nullcontext()
     settle = take = lambda self, *args, **kwargs: None
-    def frames(self, now, *, final):
+    def frames(self, now, *, final, stands):
         if final:
             print("there:", kept() is not None, flush=True)
             PROCESS.hub.hunt = None
@@ -335,7 +335,7 @@ class Hunt:
     exit_patience_s = 30.0
     hurry = on_own_account = lambda self: nullcontext()
     settle = take = lambda self, *args, **kwargs: None
-    def frames(self, now, *, final):
+    def frames(self, now, *, final, stands):
         if final:
             held.wait()
             os.kill(os.getpid(), signal.SIGTERM)

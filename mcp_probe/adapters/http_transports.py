@@ -143,6 +143,7 @@ class HttpHooks:
             try:
                 async with original(manager):
                     yield
+                    await hub.input_ended()
             finally:
                 hub.application_closed()
 

@@ -175,7 +175,7 @@ class StdioHooks:
                 raise TypeError(f"{type(pair[0]).__name__} carries its context in an unknown way")
             if not carries:
                 channel.handed = {}
-            into = IntoServer(pair[0], channel, self._hub.fail, send_in if carries else None)
+            into = IntoServer(pair[0], channel, self._hub.fail, send_in if carries else None, self._hub.input_ended)
             return into, WithChannel(pair[1], channel)
         self._building.channel = None
         self._hub.add_channel(channel)

@@ -47,6 +47,8 @@ M = TypeVar("M", bound=LoopMonitor)
 RING = 16_384
 GC_RING = 4_096
 LONG_PAUSE_NS = 1_000_000
+LAST_LOOK_S = 1.5
+"""A little more than a hunt's look for lines takes at most. An MCP client sends a signal 2 s after it has hung up."""
 
 
 class Hub:
@@ -80,6 +82,7 @@ class Hub:
         self.behind_proxy = False  # HTTP requests have come with a proxy's headers
         self._channels: list[ref[Any]] = []
         self.closing: list[Callable[[], None]] = []  # called as a transport closes; they wait for nothing
+        self.looking: list[Callable[[], threading.Event | None]] = []  # called as a server's input ends
         self.ending: list[Callable[[], None]] = []  # called once on the collector's thread as an application closes
         self.leaving: list[Callable[[], None]] = []  # called as a signal is about to end the process
         self.hand_over: Callable[[float], None] = lambda seconds: None  # waits for what ``closing`` has asked for
@@ -172,6 +175,19 @@ class Hub:
         """A transport has shut down: ask the collector to hand on what was seen. Never raises; never waits."""
         for flush in list(self.closing):
             Guard("collector", self.fail).call(flush)
+
+    async def input_ended(self) -> None:
+        """No more calls come: a leak hunt looks once more, before the server lets go of what its lifespan keeps.
+
+        The loop runs on until it has, for at most :data:`LAST_LOOK_S`. Never raises but what cancels the caller.
+        """
+        looks = [Guard("leak hunt", self.fail).call(look) for look in list(self.looking)]
+        if any(looks):
+            from anyio import sleep
+
+            until = time.monotonic() + LAST_LOOK_S
+            while any(look and not look.is_set() for look in looks) and time.monotonic() < until:
+                await sleep(LAST_LOOK_S / 100)
 
     def application_closed(self) -> None:
         """An HTTP application has shut down: telemetry is sent, too. Never raises; never waits."""

@@ -80,6 +80,9 @@ MCP client sends a signal after 2 s, and the process has to end by then."""
 MOST_LOOK_NS = 2_000_000_000
 """Any other look for them gives up after this long: calls that end meanwhile wait for it."""
 
+STANDS = 16 / 17
+"""A look at a server about to end stands, unless a sixteenth more calls come: then it lets go of what it held."""
+
 LEAST_LOOK_NS = 200_000_000
 """The last look for them takes this long in any case: lines take some 30 us a block."""
 
@@ -209,6 +212,7 @@ class LeakHunt:
         self._sited_at = 0  # calls seen by the last look at sites
         self._ended_at = 0  # calls seen by the latest final look
         self._asked_ns: int | None = None  # since then somebody waits for a final look
+        self._stands_at = 0  # calls seen by the latest look at a server that was about to end
 
     def watch_peaks(self, is_wanted: Callable[[], bool], fail: Callable[[Exception], None]) -> None:
         """Start a thread that looks for the lines of what calls in flight hold, if lines and owners can be known."""
@@ -228,7 +232,7 @@ class LeakHunt:
     def settle(self, *, waiting: int, final: bool) -> None:
         """Collect garbage before the ``waiting`` ended requests are read; not too often unless ``final``."""
         now = now_ns()
-        if not waiting and not (final and self._calls() > self._ended_at):
+        if self._has_stood() or (not waiting and not (final and self._calls() > self._ended_at)):
             return
         if now < self._free_ns and not final:
             return
@@ -261,14 +265,21 @@ class LeakHunt:
 
     # --- out ---
 
-    def frames(self, now: int, *, final: bool) -> Iterator[GrowthSample | GrowthSites]:
-        """What the hunt has found: at most twice a second, and once more if it is ``final``."""
+    def frames(self, now: int, *, final: bool, stands: bool = False) -> Iterator[GrowthSample | GrowthSites]:
+        """What the hunt has found: at most twice a second, and once more if it is ``final``.
+
+        It ``stands`` where the server is about to let go of all that it keeps.
+        """
         asked_ns = self._asked_ns
         if final:
             self._asked_ns = None
         calls = self._calls()
-        if calls == (self._ended_at if final else self._looked_at) or (now < self._look_ns and not final):
+        if self._has_stood() or calls == (self._ended_at if final else self._looked_at):
             return
+        if now < self._look_ns and not final:
+            return
+        if stands:
+            self._stands_at = calls
         if final:
             self._ended_at = calls
         owners = self._owners()
@@ -312,6 +323,9 @@ class LeakHunt:
         """Whether a look that is not the last one must stop."""
         is_over = _from_first_asked(lambda now: now + MOST_LOOK_NS)
         return lambda: is_over() or self._asked_ns is not None
+
+    def _has_stood(self) -> bool:
+        return STANDS * self._calls() <= self._stands_at > 0
 
     def _calls(self) -> int:
         return sum(kept.calls for kept in self._kept.values())

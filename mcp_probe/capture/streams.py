@@ -150,12 +150,29 @@ class WithChannel(_Passing):
 class IntoServer(_StandIn):
     """The send end a transport's reader uses: opens a request as its line leaves the transport.
 
-    ``send_in`` carries the request to its handler; streams that carry no context (mcp 1.x) have none.
+    ``send_in`` carries the request to its handler; streams that carry no context (mcp 1.x) have none. ``ended`` is
+    awaited before the stream is closed: the transport's input has ended, and the server will.
     """
 
-    def __init__(self, inner: Any, channel: Channel, fail: Fail, send_in: SendIn | None = None) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        channel: Channel,
+        fail: Fail,
+        send_in: SendIn | None = None,
+        ended: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         super().__init__(inner, channel, fail)
         self._send_in = send_in
+        self._ended = ended
+
+    async def __aexit__(self, kind: Any, *exc: Any) -> Any:
+        try:
+            if self._ended is not None and kind is None and self._followed() is not None:
+                await self._ended()
+        finally:
+            closed = await super().__aexit__(kind, *exc)
+        return closed
 
     def _let_go(self) -> None:
         if self._channel is not None and self._channel.stamps is not None:

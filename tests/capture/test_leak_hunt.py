@@ -25,7 +25,7 @@ from mcp_probe.capture.tracemalloc_sites import (
     start_tracing,
 )
 from mcp_probe.clock import now_ns
-from mcp_probe.model import GrowthSites
+from mcp_probe.model import GrowthSample, GrowthSites
 from tests.capture import leaking
 from tests.docs.test_docs import ROOT
 
@@ -251,6 +251,30 @@ def test_a_look_for_lines_ends_as_soon_as_the_last_one_is_asked_for(monkeypatch:
     list(hunt.frames(now_ns(), final=True))
     assert late == [False, True, False, False], "the last look has its own time"
     assert not list(sites_of_blocks(0, {1: Block("add", 500, 0, FIRST)}, {}, {}, (), lambda: True))
+
+
+def test_a_look_at_a_server_that_is_about_to_end_stands_unless_more_calls_come() -> None:
+    """What its lifespan holds is let go of then: calls that end later would show that nothing was kept."""
+    hunt = LeakHunt(lambda: True)
+    kept = hunt._kept["tools/call", "add"] = Kept("tools/call", "add")
+
+    def told(calls: int) -> list[int]:
+        for _ in range(calls):
+            kept.add(Holding(1000))
+        hunt.settle(waiting=calls, final=True)
+        frames = [*hunt.frames(now_ns(), final=False), *hunt.frames(now_ns(), final=True)]
+        return [frame.rows[0][2] for frame in frames if isinstance(frame, GrowthSample)]
+
+    for _ in range(32):
+        kept.add(Holding(1000))
+    hunt.settle(waiting=32, final=True)
+    standing = [frame for frame in hunt.frames(0, final=True, stands=True) if isinstance(frame, GrowthSample)]
+    assert [frame.rows[0][2] for frame in standing] == [32]
+    collections = hunt.collections
+    assert told(0) == told(1) == told(1) == []
+    assert hunt.collections == collections
+    assert told(1) == [35, 35], "another server of the process goes on"
+    assert told(1) == [36]
 
 
 def test_tracing_is_started_beside_threads_only_where_that_is_safe() -> None:
