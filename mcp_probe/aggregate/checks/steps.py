@@ -16,6 +16,7 @@ from mcp_probe.aggregate.checks.evidence import (
     busy_ms,
     is_import,
     is_slow_blocker,
+    on_the_loop,
     slow_steps,
     step_total_ms,
     steps_cost_ms,
@@ -27,6 +28,9 @@ from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.slow_steps import IMPORT
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import LOOP_OPERATION, WITHOUT_GIL, Cause, Finding, GuiltyPlace, Severity, SlowStep, Summary, Tag
+
+HANDSHAKES = frozenset({"initialize", "server/discover"})
+"""What a client asks first. On stdio it may come while the server still starts."""
 
 Line = tuple[str | int | None, ...]
 """File and line of a step; its cause, where nobody knows them."""
@@ -169,7 +173,18 @@ def _shares(steps: Sequence[SlowStep]) -> dict[Cause, float]:
 
 def _is_harmful(summary: Summary, options: FindingOptions, tool: str) -> bool:
     """Somebody waited for ``tool``, and for its slow steps rather than for many short ones."""
-    return victims_of(summary, tool).count > 0 and is_slow_blocker(summary, tool, options)
+    has_victims = victims_of(summary, tool).count > 0 and not _is_of_start(summary, options, tool)
+    return has_victims and is_slow_blocker(summary, tool, options)
+
+
+def _is_of_start(summary: Summary, options: FindingOptions, tool: str) -> bool:
+    """Whether ``tool`` is the start of the server: its handshake came meanwhile and waited, and hardly more."""
+    greeted = {row.name for row in summary.operations if row.method in HANDSHAKES}
+    of_others = {row.name for row in summary.operations if row.method not in HANDSHAKES}
+    rows = [row for row in on_the_loop(summary) if row.blocker == tool == LOOP_OPERATION]
+    greeting = [row for row in rows if row.victim in greeted - of_others]
+    rest_ms = sum(row.lo_ms for row in rows) - sum(row.lo_ms for row in greeting)
+    return bool(greeting) and rest_ms < options.slow_step_ms
 
 
 def _finding(
