@@ -1063,6 +1063,7 @@ class SlowStep:
     own_total_ms: float | None = None
     own_p50_ms: float | None = None
     run_queue_ms: float | None = None  # sum over the window; None: not known
+    starts: int = 0  # of ``count``: work of no request that was over before the server had answered anything
 
 
 @dataclass(frozen=True, slots=True)

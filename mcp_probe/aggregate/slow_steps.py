@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass, field
 
 from mcp_probe.aggregate.blocking import OTHER, Matrix, blocker_of
 from mcp_probe.aggregate.buckets import Buckets
 from mcp_probe.aggregate.loop_health import plus
 from mcp_probe.aggregate.quality import worst
-from mcp_probe.model import WITHOUT_GIL, Cause, SlowStep, StepRecord, Tag
+from mcp_probe.model import LOOP_OPERATION, WITHOUT_GIL, Cause, SlowStep, StepRecord, Tag
 
 MAX_GROUPS = 512
+MAX_EARLY = 64
+"""Steps of no request that may be the server's start: the earliest of a stream."""
 SHOWN = 20
 
 GroupKey = tuple[str, str | None, int | None, Cause, str | None]
@@ -41,6 +44,7 @@ class StepGroup:
     cpu_ns: int = 0
     cpu_known_ns: int = 0  # wall time of the steps whose CPU time is known
     running: bool = False
+    starts: int = 0  # as in SlowStep
 
     def add(self, step: StepRecord, own_ns: int, critical_ns: int) -> None:
         """Count one step with its own time; if it still runs, its time so far."""
@@ -73,6 +77,7 @@ class StepGroup:
         self.cpu_ns += other.cpu_ns
         self.cpu_known_ns += other.cpu_known_ns
         self.running = self.running or other.running
+        self.starts += other.starts
 
     def _keep_longest(self, length: int, function: str | None, library: str | None) -> None:
         if (length, function or "", library or "") >= (self.longest_ns, self.function or "", self.library or ""):
@@ -99,6 +104,12 @@ class SlowSteps:
         self._slow_ns = slow_ns
         self._critical_ns = critical_ns
         self.groups: dict[GroupKey, StepGroup] = {}
+        self._early: list[tuple[int, GroupKey]] = []  # (end, key), the earliest first
+        self._answered_ns: int | None = None
+
+    def answered(self, at_ns: int) -> None:
+        """A request of the stream has ended: from the first one on the server has started. In any order."""
+        self._answered_ns = at_ns if self._answered_ns is None else min(self._answered_ns, at_ns)
 
     def add(self, step: StepRecord) -> None:
         """Count ``step`` if it is slow."""
@@ -107,11 +118,17 @@ class SlowSteps:
             cause, own_ns = judged(step, self._slow_ns)
             key = (blocker_of(step), step.file, step.line, cause, imported)
             self._group(key).add(step, own_ns, self._critical_ns)
+            if key[0] == LOOP_OPERATION and not step.running:
+                insort(self._early, (step.end_ns, key), key=lambda early: early[0])
+                del self._early[MAX_EARLY:]
 
     def merge(self, other: SlowSteps) -> None:
-        """Add ``other``, which stays as it is."""
+        """Add ``other``, which stays as it is: the stream of another process, or all of this one so far."""
         for key, group in other.groups.items():
             self._group(key).merge(group)
+        for end_ns, key in other._early:
+            if other._answered_ns is not None and end_ns <= other._answered_ns:
+                self._group(key).starts += 1
 
     def _group(self, key: GroupKey) -> StepGroup:
         if key not in self.groups and len(self.groups) >= MAX_GROUPS:
@@ -199,4 +216,5 @@ def _row(key: GroupKey, group: StepGroup, matrix: Matrix) -> SlowStep:
         own_total_ms=group.own.total / 1e6,
         own_p50_ms=(group.own.quantile(0.5) or 0.0) / 1e6,
         run_queue_ms=None if group.run_queue_ns is None else group.run_queue_ns / 1e6,
+        starts=min(group.starts, group.count),
     )

@@ -27,6 +27,7 @@ from mcp_probe.model import (
     OperationSummary,
     Quality,
     SerialAwaits,
+    SlowStep,
     StepStats,
     Summary,
     WaitPercentiles,
@@ -68,17 +69,17 @@ def _signals(summary: Summary, **changed: object) -> Summary:
     return replace(summary, signals=replace(summary.signals, **changed))  # type: ignore[arg-type]
 
 
-def _starting(others_ms: float) -> Summary:
-    """Its handshake waited for 120 ms, and the calls after it for so long."""
+def _starting(*steps: SlowStep) -> Summary:
+    """Its handshake waited for it, and later calls for its short steps."""
     return make_summary(
         make_operation("initialize", count=1, method="initialize", busy=1.0),
         make_operation(busy=1.0),
         blocked_by=(
             make_blocked("initialize", LOOP_OPERATION, 120.0, victims=1),
-            make_blocked("add", LOOP_OPERATION, others_ms),
+            make_blocked("add", LOOP_OPERATION, 300.0),
         ),
-        slow_steps=(make_slow(LOOP_OPERATION, 150.0, "cpu", victims=3, victim_ms=120.0 + others_ms),),
-        busy_ms=300.0,
+        slow_steps=steps,
+        busy_ms=400.0,
     )
 
 
@@ -390,7 +391,10 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("blocking-call", "why is not known, and the tool's other steps waited less for the GIL"): make_summary(
         slow_steps=(make_slow(ms=60.0, cause="unknown"), make_slow(ms=59.0, cause="gil", line=7))
     ),
-    ("cpu-bound-step", "a server that starts, and goes on"): _starting(10.0),
+    ("cpu-bound-step", "a server that goes on as it started"): _starting(
+        make_slow(LOOP_OPERATION, 150.0, "cpu", starts=1, victims=11, victim_ms=420.0),
+        make_slow(LOOP_OPERATION, 110.0, "cpu", line=9, victims=11, victim_ms=420.0),
+    ),
     ("crowding", "it ran for half of the time"): _signals(_crowded(), busy_ms=1_000.0, loop_cpu_ms=490.0),
     ("crowding", "and waited for a CPU for as long again"): _signals(
         _crowded(utilization=0.96), busy_ms=1_000.0, loop_cpu_ms=480.0, run_queue_ms=510.0
@@ -591,7 +595,9 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("blocking-call", "the same calls, awaited"): _on_loop(stage="awaiting"),
     ("blocking-call", "many short calls, in too few requests"): _on_loop(count=29),
     ("cpu-bound-step", "a server that starts up"): make_summary(slow_steps=(make_slow(LOOP_OPERATION, 900.0, "cpu"),)),
-    ("cpu-bound-step", "a handshake that came while it started"): _starting(9.9),
+    ("cpu-bound-step", "a server to which a handshake came while it started"): _starting(
+        make_slow(LOOP_OPERATION, 250.0, "cpu", starts=1, victims=11, victim_ms=420.0)
+    ),
     ("cpu-bound-step", "step below the limit"): make_summary(slow_steps=(make_slow("score", 9.9, "cpu", count=50),)),
     ("cpu-bound-step", "mostly off the CPU"): make_summary(slow_steps=(make_slow(),)),
     ("head-of-line", "a fifth of p95, not more"): _head_of_line(waited_for_others_p95_share=0.20),

@@ -153,3 +153,22 @@ def test_a_row_has_the_own_times_of_its_steps_beside_the_whole() -> None:
     (row,) = slow_steps_of(*steps).rows(Matrix())
     assert (row.ms, row.total_ms) == (60, 115)
     assert (row.own_ms, row.own_total_ms, row.own_p50_ms, row.run_queue_ms) == (30, 75, 25, 40)
+
+
+def test_what_no_request_did_before_the_first_answer_is_the_servers_start() -> None:
+    def of_nobody(start_ms: int, line: int) -> StepRecord:
+        where = {"file": "server.py", "line": line, "where": "exact", "cause": "cpu"}
+        return make_step(start_ms * MS, (start_ms + 20) * MS, request=0, operation="", **where)
+
+    def starts(*answers_ms: int) -> dict[int | None, tuple[int, int]]:
+        found, rows = SlowSteps(10 * MS, 50 * MS), SlowSteps(10 * MS, 50 * MS)
+        for step in (of_nobody(200, 3), of_nobody(0, 1), of_nobody(79, 1), of_nobody(81, 2), make_step(0, 20 * MS)):
+            found.add(step)
+        for at_ms in answers_ms:
+            found.answered(at_ms * MS)
+        rows.merge(found)
+        return {row.line: (row.starts, row.count) for row in rows.rows(Matrix()) if row.tool == LOOP_OPERATION}
+
+    assert starts(300, 100, 150) == {1: (2, 2), 2: (0, 1), 3: (0, 1)}
+    assert starts(220) == {1: (2, 2), 2: (1, 1), 3: (1, 1)}
+    assert starts() == {1: (0, 2), 2: (0, 1), 3: (0, 1)}, "it has answered nothing, and may never"

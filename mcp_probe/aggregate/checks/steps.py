@@ -16,7 +16,6 @@ from mcp_probe.aggregate.checks.evidence import (
     busy_ms,
     is_import,
     is_slow_blocker,
-    on_the_loop,
     slow_steps,
     step_total_ms,
     steps_cost_ms,
@@ -28,9 +27,6 @@ from mcp_probe.aggregate.quality import worst
 from mcp_probe.aggregate.slow_steps import IMPORT
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import LOOP_OPERATION, WITHOUT_GIL, Cause, Finding, GuiltyPlace, Severity, SlowStep, Summary, Tag
-
-HANDSHAKES = frozenset({"initialize", "server/discover"})
-"""What a client asks first. On stdio it may come while the server still starts."""
 
 Line = tuple[str | int | None, ...]
 """File and line of a step; its cause, where nobody knows them."""
@@ -77,7 +73,8 @@ def cpu_bound_step(summary: Summary, options: FindingOptions) -> Iterator[Findin
 def _imports(summary: Summary, options: FindingOptions) -> Iterator[Finding]:
     """One finding for all modules that were imported on the loop: each costs its first caller, and nobody else."""
     steps = [step for step in slow_steps(summary, options, get_args(Cause)) if is_import(step)]
-    steps = [step for step in steps if step.tool != LOOP_OPERATION or _is_harmful(summary, options, step.tool)]
+    is_harmful = _is_harmful(summary, options, LOOP_OPERATION)
+    steps = [step for step in steps if step.tool != LOOP_OPERATION or (is_harmful and not _is_start(step))]
     if not steps:
         return
     steps.sort(key=lambda step: -step.ms)
@@ -130,7 +127,7 @@ def _by_tool(
     GIL are most likely the same.
     """
     logging = {logs.operation.name for logs in error_logs(summary, options)}
-    steps = [step for step in slow_steps(summary, options, OWN_CAUSES) if not is_import(step)]
+    steps = [step for step in slow_steps(summary, options, OWN_CAUSES) if not is_import(step) and not _is_start(step)]
     clients = made_per_request(summary, options)
     steps = [step for step in steps if step.tool not in logging or not is_formatting(step)]
     steps = [step for step in steps if step.tool not in clients or not advice.is_of_client(step)]
@@ -173,18 +170,21 @@ def _shares(steps: Sequence[SlowStep]) -> dict[Cause, float]:
 
 def _is_harmful(summary: Summary, options: FindingOptions, tool: str) -> bool:
     """Somebody waited for ``tool``, and for its slow steps rather than for many short ones."""
-    has_victims = victims_of(summary, tool).count > 0 and not _is_of_start(summary, options, tool)
-    return has_victims and is_slow_blocker(summary, tool, options)
+    if tool == LOOP_OPERATION:
+        summary = _started(summary)
+    return victims_of(summary, tool).count > 0 and is_slow_blocker(summary, tool, options)
 
 
-def _is_of_start(summary: Summary, options: FindingOptions, tool: str) -> bool:
-    """Whether ``tool`` is the start of the server: its handshake came meanwhile and waited, and hardly more."""
-    greeted = {row.name for row in summary.operations if row.method in HANDSHAKES}
-    of_others = {row.name for row in summary.operations if row.method not in HANDSHAKES}
-    rows = [row for row in on_the_loop(summary) if row.blocker == tool == LOOP_OPERATION]
-    greeting = [row for row in rows if row.victim in greeted - of_others]
-    rest_ms = sum(row.lo_ms for row in rows) - sum(row.lo_ms for row in greeting)
-    return bool(greeting) and rest_ms < options.slow_step_ms
+def _started(summary: Summary) -> Summary:
+    """Without what the server did before it had answered anything: on stdio a handshake may come meanwhile and wait."""
+    later = tuple(step for step in summary.slow_steps if not _is_start(step))
+    start_ms = step_total_ms(summary.slow_steps) - step_total_ms(later)
+    signals = replace(summary.signals, busy_ms=max(0.0, summary.signals.busy_ms - start_ms))
+    return replace(summary, slow_steps=later, signals=signals)
+
+
+def _is_start(step: SlowStep) -> bool:
+    return step.tool == LOOP_OPERATION and step.starts == step.count
 
 
 def _finding(
