@@ -447,6 +447,7 @@ class PoolSample:
     transport_waits: tuple[tuple[int, int, int], ...] = ()  # as ``wait``, of the transport's own jobs
     # (operation, jobs, ns, longest_ns): they ran on after their request was cancelled or had failed
     ran_on: tuple[tuple[str, int, int, int], ...] = ()
+    queued_peak: int | None = None  # most jobs at once beyond ``max``; None: in recordings of older versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -1106,6 +1107,8 @@ class ExecutorSummary:
     cpu_ms: float | None = None  # CPU time of its jobs, sum over the window
     wait_total_ms: float | None = None  # waits of its jobs, sum over the window
     abandoned_work: tuple[AbandonedWork, ...] = ()  # most time first
+    # Most jobs at once beyond ``max``: 0 means that each wait was for the event loop, or for a thread to start.
+    queued_peak: int | None = None  # None: of older versions
 
 
 @dataclass(frozen=True, slots=True)

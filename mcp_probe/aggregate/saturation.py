@@ -31,6 +31,7 @@ class PoolTally:
         self._max_at_ns = -1
         self.span_ns = self.at_limit_ns = 0
         self.borrowed_peak = self.active_peak = self.pending_peak = 0
+        self.queued_peak: int | None = 0
         self.submitted = self.finished = self.abandoned = self.returned = 0
         self.submitted_per_ns = 0.0  # sum of submitted ** 2 / span
         self.wait = Buckets()
@@ -44,6 +45,7 @@ class PoolTally:
         """Take one sample in."""
         self._keep_max(sample.at_ns, sample.max)
         self._raise_peaks(sample.borrowed_peak, sample.active_peak, sample.pending_peak, sample.transport_wait_max_ns)
+        self._raise_queue(sample.queued_peak)
         self.span_ns += sample.span_ns
         self.at_limit_ns += sample.at_limit_ns
         self.submitted += sample.submitted
@@ -66,6 +68,7 @@ class PoolTally:
         """Add ``other``, which stays as it is."""
         self._keep_max(other._max_at_ns, other.max)
         self._raise_peaks(other.borrowed_peak, other.active_peak, other.pending_peak, other.transport_wait_max_ns)
+        self._raise_queue(other.queued_peak)
         self.span_ns += other.span_ns
         self.at_limit_ns += other.at_limit_ns
         self.submitted += other.submitted
@@ -93,6 +96,10 @@ class PoolTally:
         self.active_peak = max(self.active_peak, active)
         self.pending_peak = max(self.pending_peak, pending)
         self.transport_wait_max_ns = max(self.transport_wait_max_ns, transport_wait_ns)
+
+    def _raise_queue(self, queued: int | None) -> None:
+        known = self.queued_peak is not None and queued is not None
+        self.queued_peak = max(self.queued_peak or 0, queued or 0) if known else None
 
     def _hold(self, rows: Iterable[tuple[str, int]]) -> None:
         for operation, run_ns in rows:
@@ -130,6 +137,7 @@ class PoolTally:
             borrowed_peak=self.borrowed_peak,
             active_peak=self.active_peak,
             pending_peak=self.pending_peak,
+            queued_peak=self.queued_peak,
             wait_ms=WaitPercentiles(_ms(self.wait.quantile(0.5)), _ms(self.wait.quantile(0.99))),
             wait_max_ms=_ms(self.wait.largest()),
             run_ms=self.run_ns / self.finished / 1e6 if self.finished else None,

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from functools import partial
 from itertools import accumulate
+from math import ceil
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -291,6 +292,8 @@ class Pool:
         self._borrowed_peak = self._active + self._transport_level
         self._active_peak = self._active
         self._pending_peak = self._pending
+        self._queued_peak = 0
+        self._queue()
         self._active_ns = self._pending_ns = self._at_limit_ns = 0
         self._submitted = self._finished = self._abandoned = self._returned = 0
         self._run_ns = self._cpu_ns = self._return_ns = 0
@@ -364,6 +367,7 @@ class Pool:
             self._submitted += 1
             self._pending += 1
             self._pending_peak = max(self._pending_peak, self._pending)
+            self._queue()
         elif kind == START:
             self._start(job, at)
         elif kind == FINISH:
@@ -375,6 +379,12 @@ class Pool:
             self._abandoned += 1
         elif kind == CANCEL:
             self._pending = max(0, self._pending - 1)
+
+    def _queue(self) -> None:
+        """What waits, and cannot have a thread, is queued. Anything else waits for the event loop to hand it on."""
+        if self._max is not None:
+            wanted = self._active + self._transport_level + self._pending
+            self._queued_peak = max(self._queued_peak, ceil(min(self._pending, max(0.0, wanted - self._max))))
 
     def _start(self, job: Job, at: int) -> None:
         started = at if job.start_ns is None else job.start_ns
@@ -422,6 +432,7 @@ class Pool:
             self._transport_level -= 1
             return
         self._transport_level += 1
+        self._queue()
         self._count_transport(wait_ns)
         self._borrowed_peak = max(self._borrowed_peak, self._active + self._transport_level)
 
@@ -467,6 +478,7 @@ class Pool:
             holders=tuple((name, jobs, ns) for name, (jobs, ns) in self._holders.items()),
             transport_waits=tuple((bucket, count, total) for bucket, (count, total) in self._transport_waits.items()),
             ran_on=tuple((name, jobs, ns, longest) for name, (jobs, ns, longest) in self._ran_on.items()),
+            queued_peak=self._queued_peak,
         )
         self._since = now
         self._reset()

@@ -432,6 +432,7 @@ ALSO_FAULTS: dict[tuple[str, str], Summary] = {
     ("executor-saturated", "certain, in five calls"): make_summary(
         executors=(replace(_FULL, wait_ms=WaitPercentiles(30.0, 50.0)),), count=5
     ),
+    ("executor-saturated", "one had to wait"): make_summary(executors=(replace(_FULL, queued_peak=1),)),
     ("executor-saturated", "just over its share"): make_summary(executors=(replace(_FULL, at_limit_share=0.051),)),
     ("serial-client", "just so"): replace(
         _signals(_SERIAL, serial_gaps=15, serial_awaiting_share=0.5), requests=make_summary(count=30).requests
@@ -671,6 +672,9 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("host-pressure", "too few requests"): make_summary(run_queue_ms=500.0, count=29),
     ("host-pressure", "not measured"): make_summary(run_queue_ms=None, throttled_ms=None),
     ("host-pressure", "hardly throttled"): make_summary(throttled_ms=10.0),
+    ("executor-saturated", "what waited could have had a thread"): make_summary(
+        executors=(replace(_FULL, queued_peak=0),)
+    ),
     ("executor-saturated", "rarely at its limit"): make_summary(executors=(replace(_FULL, at_limit_share=0.05),)),
     ("executor-saturated", "nobody waits long"): make_summary(
         executors=(replace(_FULL, wait_ms=WaitPercentiles(4.0, 10.0)),)

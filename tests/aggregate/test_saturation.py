@@ -39,6 +39,12 @@ def test_six_jobs_of_100_ms_on_two_threads_wait_0_100_and_200_ms() -> None:
     assert (row.max, row.pending_peak, row.active_peak, row.borrowed_peak, row.jobs) == (2, 4, 2, 2, 6)
 
 
+def test_how_many_were_queued_is_known_where_every_sample_says_so() -> None:
+    assert only_row(make_pool(queued_peak=0), make_pool(queued_peak=3), make_pool(queued_peak=1)).queued_peak == 3
+    assert only_row(make_pool(queued_peak=0)).queued_peak == 0
+    assert only_row(make_pool(queued_peak=3), make_pool(queued_peak=None)).queued_peak is None
+
+
 def test_tokens_needed_is_arrival_rate_times_mean_run() -> None:
     steady = make_pool(submitted=10, finished=10, run_ns=10 * 500 * MS)
 

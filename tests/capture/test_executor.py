@@ -134,10 +134,23 @@ def test_six_jobs_on_two_threads_wait_nothing_one_and_two_rounds() -> None:
         bucket_of(200): (2, 400),
     }
     assert (sample.submitted, sample.finished, sample.returned, sample.abandoned) == (6, 6, 6, 0)
-    assert (sample.active_peak, sample.borrowed_peak, sample.pending_peak) == (2, 2, 4)
+    assert (sample.active_peak, sample.borrowed_peak, sample.pending_peak, sample.queued_peak) == (2, 2, 4, 4)
     assert (sample.active_ns, sample.pending_ns, sample.run_ns) == (600, 600, 600)
     assert sample.at_limit_ns == 300
     assert (sample.span_ns, sample.max) == (400, 2)
+
+
+@pytest.mark.usefixtures("clock")
+def test_jobs_that_could_have_a_thread_and_wait_for_the_loop_are_not_queued() -> None:
+    owner = Limiter(2)
+    pool = make_pool(owner)
+    sample = integrate(pool, [Made(at, 36, 66, 70) for at in (0, 1)], 100)
+    assert (sample.pending_peak, sample.queued_peak) == (2, 0)
+    later = integrate(pool, [Made(100, 101), Made(110, 140), Made(120, 141), Made(130)], 145)
+    assert (later.pending_peak, later.queued_peak) == (3, 2)
+    assert pool.sample(200).queued_peak == 1, "two run by now, and it waits for one of them"
+    pool.apply(210, TRANSPORT_START, 5)
+    assert pool.sample(220).queued_peak == 1, "no more than wait"
 
 
 @pytest.mark.usefixtures("clock")

@@ -116,7 +116,7 @@ def is_starved(pool: ExecutorSummary, options: FindingOptions) -> bool:
 def saturated_ms(summary: Summary, options: FindingOptions, pool: ExecutorSummary) -> float | None:
     """The longest that its jobs waited for a thread while it was full; ``None`` if that is no finding."""
     longest = pool.wait_ms.p99 if pool.wait_ms.p99 is not None else pool.wait_max_ms
-    if pool.max is None or longest is None:
+    if pool.max is None or longest is None or pool.queued_peak == 0:
         return None
     is_full = pool.at_limit_share > options.at_limit_share and longest > options.executor_wait_ms
     return longest if is_full and (is_enough(summary, options) or longest >= options.critical_step_ms) else None

@@ -37,7 +37,7 @@ def executor_saturated(summary: Summary, options: FindingOptions) -> Iterator[Fi
 def _saturated(
     summary: Summary, options: FindingOptions, pool: ExecutorSummary, limit: float, longest_ms: float
 ) -> Finding:
-    most = pool.active_peak + pool.pending_peak
+    most = pool.active_peak + pool.pending_peak if pool.queued_peak is None else limit + pool.queued_peak
     waves = ceil(most / limit) if limit > 0 else None
     median = "" if pool.wait_ms.p50 is None else f"{phrasing.duration(pool.wait_ms.p50)} at the median and "
     tail = "worst" if pool.wait_ms.p99 is None else "p99"
