@@ -229,7 +229,7 @@ field: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/
 verdicts: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/%/.installed)  ## the verdict on real servers beside what their source says; fills docs/field-reports.md (some fifteen minutes)
 	@$(PY) -m tools.field.verdicts
 
-findings: env envs  ## how often each finding is right: the fault matrix; fills docs/findings.md (FINDINGS_ARGS='--minutes 600')
+findings: env envs  ## how often each finding is right: the fault matrix; fills docs/findings.md (FINDINGS_ARGS='--minutes 180')
 	@$(PY) -m tools.findings --write $(FINDINGS_ARGS)
 
 canary: env  ## the truths and the safety tests on the newest upstream, pre-releases too; fills docs/compatibility.md

@@ -12,12 +12,12 @@ import pytest
 
 from mcp_probe.aggregate.codes import CODES
 from tools.findings.cells import FAULTS, FORMS, HEALTHY, WORKLOADS, Cell, Form, Workload, cells_of
-from tools.findings.matrix import Run, State, from_json, next_of, section, tables, to_json, totals, wrong_of
+from tools.findings.matrix import Run, State, from_text, is_fresh, next_of, section, tables, to_text, totals, wrong_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = (ROOT / "tools" / "findings" / "server.py").read_text("utf-8")
 PAGE = (ROOT / "docs" / "findings.md").read_text("utf-8")
-RIGHT, WRONG = Run(None, 1.0, 0.5, "abc"), Run("nothing was raised", 1.0, 0.5, "abc")
+RIGHT, WRONG = Run(None, 1.0, 0.05, "abc"), Run("nothing was raised", 1.0, 0.3, "abc")
 
 
 def workload(name: str) -> Workload:
@@ -109,6 +109,23 @@ def test_failing_cells_come_first_and_then_those_with_fewest_runs() -> None:
     assert next_of(cells, {fault: [RIGHT] * 2, mended: [RIGHT] * 2, near: [WRONG] * 2}, 2) is None
 
 
+def test_what_is_running_counts_as_run() -> None:
+    cells = [cell(form=form) for form in FORMS]
+    fault, mended, near = (each.key for each in cells)
+    assert next_of(cells, {}, 2, [cells[0]]) == cells[1]
+    state: State = {fault: [RIGHT], mended: [RIGHT] * 2, near: [RIGHT] * 2}
+    assert next_of(cells, state, 2) == cells[0]
+    assert next_of(cells, state, 2, [cells[0]]) is None
+
+
+def test_the_first_run_of_a_workload_is_one_of_a_fresh_interpreter() -> None:
+    assert is_fresh(cell(), {})
+    assert is_fresh(cell("healthy_cache", "healthy", sdk="mcp1"), {})
+    assert not is_fresh(cell(), {}, [cell()])
+    assert not is_fresh(cell(), {cell().key: [RIGHT]})
+    assert not any(is_fresh(one, {}) for one in (cell(form="mended"), cell(form="near"), cell(beside="hog")))
+
+
 def test_where_a_clock_judges_there_are_twenty_runs_and_three_where_others_repeat_it() -> None:
     assert cell().runs == cell("crowding", beside="hog").runs == 20
     assert {cell("crashed").runs, cell(transport="http").runs, cell(sdk="mcp1").runs} == {3}
@@ -129,10 +146,18 @@ def test_cells_are_those_that_a_workload_has() -> None:
 
 
 def test_a_state_is_kept_and_another_format_is_refused() -> None:
-    state: State = {cell().key: [RIGHT, WRONG]}
-    assert from_json(to_json(state, {"probe_version": "1"})) == state
+    state: State = {cell().key: [RIGHT, WRONG], cell(form="near").key: [replace(RIGHT, is_forked=True)]}
+    text = to_text(state)
+    assert from_text(text) == state
+    assert len(text.splitlines()) == len(state) + 2  # what a commit changes is what was run
     with pytest.raises(ValueError, match="name another file"):
-        from_json({"format": "mcp-probe-findings/0", "cells": {}})
+        from_text('{"format": "mcp-probe-findings/1", "cells": {}}')
+
+
+def test_the_page_is_of_the_runs_that_are_kept() -> None:
+    part = PAGE.partition("<!-- matrix:begin -->")[2].partition("<!-- matrix:end -->")[0]
+    kept = from_text((ROOT / "tools" / "findings" / "runs.json").read_text("utf-8"))
+    assert part.strip().splitlines()[2:] == section(kept, "a machine")[2:]
 
 
 def test_the_table_has_the_runs_and_nothing_of_what_was_not_run() -> None:
@@ -155,7 +180,7 @@ def test_the_table_has_the_runs_and_nothing_of_what_was_not_run() -> None:
     assert totals(state) == (4, 6)
     said = section(state, "a machine")
     assert said[0] == (
-        "4 of 6 runs were right, on a machine, of commit abc. Load average when runs began: 0.5 to 0.5, median 0.5. "
+        "4 of 6 runs were right, on a machine, of commit abc. 2 of 6 runs alone were on a busy machine. "
         "Runs of forks: 1."
     )
     assert said[-1] == "Wrong runs: fault of `blocking-call` 1, healthy server cache 1."

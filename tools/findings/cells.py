@@ -132,7 +132,7 @@ FAULTS: tuple[Workload, ...] = (
     _fault(
         "client-per-request",
         _bursts(2, 20),
-        verdicts=("cpu-bound-step",),  # of the line that makes it
+        verdicts=("cpu-bound-step", "head-of-line"),  # of the line that makes it
         is_counted=True,
     ),
     _fault("serial-awaits", _bursts(4, 10)),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from statistics import median
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from tools.compatibility import table
 from tools.findings.cells import FAULTS, FORMS, HEALTHY, Beside, Cell, Form, Sdk, Transport, Workload
 
-FORMAT = "mcp-probe-findings/1"
+FORMAT = "mcp-probe-findings/2"
+OTHERS_SHARE = 0.25
+"""Of a CPU: if other programs took more during a run, it was on a busy machine. A quiet one's take a twentieth."""
+
 _OF_THE_HOST = frozenset({"host-pressure"})
 _BEHIND_THE_HOST = frozenset({"healthy", "unexplained-wait", "long-wait"})
 """Verdicts of servers of which nothing certain was found: on a busy machine the host is."""
@@ -21,13 +24,13 @@ _BEHIND_THE_HOST = frozenset({"healthy", "unexplained-wait", "long-wait"})
 class Run:
     """``wrong`` says what was found and should not have been, or the other way round; ``None`` where it was right.
 
-    ``load`` is the machine's load average when it began: what else ran beside it. ``commit`` is what was run.
+    ``others`` is what other programs used of a CPU until its calls were over; ``commit`` is what was run.
     ``is_forked``: from a process that had imported the SDK, instead of in a fresh interpreter.
     """
 
     wrong: str | None
     seconds: float
-    load: float
+    others: float
     commit: str
     is_forked: bool = False
 
@@ -71,33 +74,45 @@ def is_done(cell: Cell, state: State, most: int) -> bool:
     return len(state.get(cell.key, [])) >= min(cell.runs, most)
 
 
-def next_of(cells: Sequence[Cell], state: State, most: int) -> Cell | None:
-    """The cell to run next: failing ones first, then those with fewest runs; ``None`` when all are done."""
-    waiting = [cell for cell in cells if not is_done(cell, state, most)]
+def next_of(cells: Sequence[Cell], state: State, most: int, running: Sequence[Cell] = ()) -> Cell | None:
+    """The cell to run next: failing ones first, then those with fewest runs; ``None`` when all are done.
+
+    ``running`` counts as runs that there are: so no cell has more than it needs.
+    """
+    begun = Counter(cell.key for cell in running)
+
+    def runs(cell: Cell) -> int:
+        return len(state.get(cell.key, [])) + begun[cell.key]
+
     return min(
-        waiting,
-        key=lambda cell: (
-            not any(run.wrong for run in state.get(cell.key, [])),
-            len(state.get(cell.key, [])),
-            cells.index(cell),
-        ),
+        (cell for cell in cells if runs(cell) < min(cell.runs, most)),
+        key=lambda cell: (not any(run.wrong for run in state.get(cell.key, [])), runs(cell), cells.index(cell)),
         default=None,
     )
 
 
-def to_json(state: State, about: Mapping[str, Any]) -> dict[str, Any]:
-    """The state as a file holds it."""
-    cells = {key: [asdict(run) for run in runs] for key, runs in state.items()}
-    return {"format": FORMAT, **about, "cells": cells}
+def is_fresh(cell: Cell, state: State, running: Sequence[Cell] = ()) -> bool:
+    """Whether its next run is one in a fresh interpreter: the first of a fault, or of a healthy server, alone."""
+    is_first = cell.form == next(iter(cell.workload.loads)) and cell.beside == "alone"
+    return is_first and not state.get(cell.key) and cell not in running
 
 
-def from_json(values: Mapping[str, Any]) -> State:
+def to_text(state: State) -> str:
+    """The state as a file holds it: a line for each cell."""
+    cells = ",\n".join(
+        f"{json.dumps(key)}: {json.dumps([list(astuple(run)) for run in runs])}" for key, runs in sorted(state.items())
+    )
+    return f'{{"format": "{FORMAT}", "cells": {{\n{cells}\n}}}}\n'
+
+
+def from_text(text: str) -> State:
     """The state of a file. Raises: ValueError where it is of another format."""
+    values = json.loads(text)
     if values.get("format") != FORMAT:
         raise ValueError(
             f"The state is of the format {values.get('format')!r}; expected {FORMAT!r}: name another file."
         )
-    return {key: [Run(**run) for run in runs] for key, runs in values["cells"].items()}
+    return {key: [Run(*run) for run in runs] for key, runs in values["cells"].items()}
 
 
 # --- the table ----------------------------------------------------------------------------------------
@@ -144,14 +159,15 @@ def tables(state: State) -> list[str]:
 def section(state: State, about: str) -> list[str]:
     """What docs/findings.md says of the matrix: sums, the tables, and every kind of wrong verdict."""
     right, runs = totals(state)
-    loads = [run.load for each in state.values() for run in each]
-    busy = f"Load average when runs began: {min(loads):.1f} to {max(loads):.1f}, median {median(loads):.1f}."
+    alone = [run.others for key, each in state.items() if key.endswith("/alone") for run in each]
+    busy = sum(others > OTHERS_SHARE for others in alone)
+    beside = f"{busy} of {len(alone)} runs alone were on a busy machine." if alone else ""
     wrong = Counter(
         key.split("/")[0] + "/" + key.split("/")[1] for key, each in state.items() for run in each if run.wrong
     )
     commits = ", ".join(sorted({run.commit for each in state.values() for run in each}))
     forked = sum(run.is_forked for each in state.values() for run in each)
-    said = f"{right} of {runs} runs were right, on {about}, of commit {commits}. {busy} Runs of forks: {forked}."
+    said = f"{right} of {runs} runs were right, on {about}, of commit {commits}. {beside} Runs of forks: {forked}."
     lines = [said, "", *tables(state)]
     if wrong:
         listed = ", ".join(f"{_named(key)} {count}" for key, count in wrong.most_common())

@@ -116,7 +116,7 @@ def head_of_line():
 
 def crowding():
     async def work() -> str:
-        for _ in range(240):
+        for _ in range(48 if MENDED else 240):
             burn(0.2)
             await asyncio.sleep(0.005 if MENDED else 0)
         return "ok"
@@ -504,7 +504,7 @@ def schema_lookup():
 
 def chatty_notifications():
     async def work(ctx) -> str:
-        for number in range(40 if FAULT else 4 if MENDED else 15):
+        for number in range(160 if FAULT else 4 if MENDED else 15):
             await ctx.session.send_log_message(level="info", data=f"item {number}")
         await asyncio.sleep(0.05)
         return "ok"

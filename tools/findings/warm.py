@@ -55,6 +55,8 @@ class Warm:
         with others:
             self._process = subprocess.Popen(
                 [python, "-m", "tools.findings.warm", str(others.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,  # as its forks': a stream asks only once whether it can seek
                 pass_fds=[others.fileno()],
                 cwd=ROOT,
                 env={key: value for key, value in os.environ.items() if not key.startswith("MCP_PROBE_")},
@@ -65,7 +67,7 @@ class Warm:
 
     def __exit__(self, *exc: object) -> None:
         self._socket.close()
-        self._process.wait()
+        self._process.communicate()
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], stderr: int) -> Started:
         """`mcp-probe ARGUMENTS`. Raises: OSError."""
