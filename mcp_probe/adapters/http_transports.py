@@ -143,7 +143,7 @@ class HttpHooks:
             try:
                 async with original(manager):
                     yield
-                    await hub.input_ended()
+                    await Guard("leak hunt", hub.fail).wait_for(hub.input_ended)
             finally:
                 hub.application_closed()
 

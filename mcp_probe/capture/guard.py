@@ -6,7 +6,7 @@ The first fault switches its hook off. It is logged once, and the report names i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from typing import Any, TypeVar
 
@@ -47,6 +47,13 @@ class Guard:
         except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
             self.fault(exc)
             return None
+
+    async def wait_for(self, function: Callable[[], Awaitable[None]]) -> None:
+        """``await function()``, as :meth:`call` calls; what cancels the caller passes through."""
+        try:
+            await function()
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            self.fault(exc)
 
     def guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """``function``, as :meth:`call` calls it."""

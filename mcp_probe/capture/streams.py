@@ -168,11 +168,15 @@ class IntoServer(_StandIn):
 
     async def __aexit__(self, kind: Any, *exc: Any) -> Any:
         try:
-            if self._ended is not None and kind is None and self._followed() is not None:
-                await self._ended()
+            if kind is None:
+                await self.guard.wait_for(self._end)
         finally:
             closed = await super().__aexit__(kind, *exc)
         return closed
+
+    async def _end(self) -> None:
+        if self._ended is not None and self._followed() is not None:
+            await self._ended()
 
     def _let_go(self) -> None:
         if self._channel is not None and self._channel.stamps is not None:
