@@ -157,6 +157,13 @@ class FirstCallsTally:
         if operation is not None:
             operation.unrecorded_ns = min(operation.unrecorded_ns, group.first_ns)
 
+    @property
+    def answered_ns(self) -> int | None:
+        """When the first call of all had ended, at the latest; ``None`` where none has."""
+        ends = (min(one.first_end_ns, one.unrecorded_ns) for one in self._by_key.values())
+        first = min(ends, default=NEVER_NS)
+        return None if first == NEVER_NS else first
+
     def add_step(self, step: StepRecord) -> None:
         """One step; only those that were looked into say anything."""
         if step.cause is None:

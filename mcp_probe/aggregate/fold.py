@@ -169,8 +169,6 @@ class Fold:
     def _add_request(self, record: RequestRecord) -> None:
         self._told += 1
         self._saw(record.arrival_ns, record.end_ns)
-        if record.outcome != "unfinished":
-            self._totals.slow_steps.answered(record.end_ns)
         self._totals.operations.of(record).add(record)
         self._totals.firsts.add(record)
         self._totals.backlog.add(record)
@@ -191,7 +189,6 @@ class Fold:
     def _add_group(self, group: RequestGroup) -> None:
         self._told += group.count
         self._saw(group.first_ns, group.last_ns)
-        self._totals.slow_steps.answered(group.first_ns)
         self._totals.operations.of(group).add_group(group)
         self._totals.firsts.add_group(group)
         self._totals.backlog.add_group(group)

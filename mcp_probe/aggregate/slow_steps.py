@@ -105,11 +105,6 @@ class SlowSteps:
         self._critical_ns = critical_ns
         self.groups: dict[GroupKey, StepGroup] = {}
         self._early: list[tuple[int, GroupKey]] = []  # (end, key), the earliest first
-        self._answered_ns: int | None = None
-
-    def answered(self, at_ns: int) -> None:
-        """A request of the stream has ended: from the first one on the server has started. In any order."""
-        self._answered_ns = at_ns if self._answered_ns is None else min(self._answered_ns, at_ns)
 
     def add(self, step: StepRecord) -> None:
         """Count ``step`` if it is slow."""
@@ -122,12 +117,15 @@ class SlowSteps:
                 insort(self._early, (step.end_ns, key), key=lambda early: early[0])
                 del self._early[MAX_EARLY:]
 
-    def merge(self, other: SlowSteps) -> None:
-        """Add ``other``, which stays as it is: the stream of another process, or all of this one so far."""
+    def merge(self, other: SlowSteps, answered_ns: int | None = None) -> None:
+        """Add ``other``, which stays as it is: the stream of another process, or all of this one so far.
+
+        Its server had started by ``answered_ns``; ``None``: it has answered nothing.
+        """
         for key, group in other.groups.items():
             self._group(key).merge(group)
         for end_ns, key in other._early:
-            if other._answered_ns is not None and end_ns <= other._answered_ns:
+            if answered_ns is not None and end_ns <= answered_ns:
                 self._group(key).starts += 1
 
     def _group(self, key: GroupKey) -> StepGroup:

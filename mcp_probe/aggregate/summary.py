@@ -85,7 +85,7 @@ class Totals:
         self.operations.merge(other.operations)
         self.firsts.merge(other.firsts)
         self.backlog.merge(other.backlog)
-        self.slow_steps.merge(other.slow_steps)
+        self.slow_steps.merge(other.slow_steps, other.firsts.answered_ns)
         self.pools.merge(other.pools)
         self.loops.merge(other.loops)
         self.loads.merge(other.loads)

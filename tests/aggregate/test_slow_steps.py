@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from mcp_probe.aggregate.blocking import Blame, Matrix
+from mcp_probe.aggregate.first_calls import FirstCallsTally
 from mcp_probe.aggregate.slow_steps import MAX_GROUPS, SHOWN, SlowSteps, judged
 from mcp_probe.model import LOOP_OPERATION, StepRecord
-from tests.frames import MS, make_step
+from tests.frames import MS, make_request, make_step
 
 
 def slow_steps_of(*steps: StepRecord) -> SlowSteps:
@@ -164,9 +165,10 @@ def test_what_no_request_did_before_the_first_answer_is_the_servers_start() -> N
         found, rows = SlowSteps(10 * MS, 50 * MS), SlowSteps(10 * MS, 50 * MS)
         for step in (of_nobody(200, 3), of_nobody(0, 1), of_nobody(79, 1), of_nobody(81, 2), make_step(0, 20 * MS)):
             found.add(step)
-        for at_ms in answers_ms:
-            found.answered(at_ms * MS)
-        rows.merge(found)
+        calls = FirstCallsTally()
+        for number, at_ms in enumerate(answers_ms):
+            calls.add(make_request(number + 1, end_ns=at_ms * MS))
+        rows.merge(found, calls.answered_ns)
         return {row.line: (row.starts, row.count) for row in rows.rows(Matrix()) if row.tool == LOOP_OPERATION}
 
     assert starts(300, 100, 150) == {1: (2, 2), 2: (0, 1), 3: (0, 1)}
