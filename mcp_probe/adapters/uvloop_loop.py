@@ -3,7 +3,8 @@
 ``call_soon``, ``call_soon_threadsafe`` and ``call_later`` are replaced on the loop instance; tasks
 schedule their steps through them, so every task step is seen. Not seen: libuv's own socket
 callbacks (what they wake became ready at the earliest when the loop was last seen to wait) and the
-poll, so utilization and arrival delay are estimates from busy stretches.
+poll, so utilization and arrival delay are estimates from busy stretches. A gap between two callbacks was
+a poll if the thread gave its CPU away in it, where the system counts that (Linux); elsewhere if it was long.
 
 Source: uvloop/loop.pyx, 0.22-0.23.
 """
@@ -12,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Generator
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, NamedTuple
 
 from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.adapters.loop_hooks import LoopHooks, asyncio_tasks, weakly
 from mcp_probe.adapters.step_kinds import StepKinds
+from mcp_probe.capture.context_switches import ContextSwitches
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.loop_monitor import LoopMonitor, Sight, StepSink
@@ -31,18 +33,77 @@ SAME_STRETCH_NS = 100_000
 LONGEST_TIMER_S = 86_400
 """Timers beyond it are left alone: ``anyio.sleep_forever`` is a timer of infinity, which no integer holds."""
 SLEPT_NS = 5_000_000
-"""A gap this long between two callbacks was a poll that waited, and no mere moment without the CPU."""
+"""A gap this long between two callbacks may be a poll that waited. Who waits for the GIL wakes as often as that."""
+COUNTED_NS = 1_000_000
+"""Context switches are counted as a step ends if they were not for that long: its own are not those of the gap."""
+
+
+class Gap(NamedTuple):
+    """What is known of the time from one callback to the next."""
+
+    began: int
+    polled: bool  # the loop polled in it
+    slept: bool  # and waited there until it was judged
+
+
+class Gaps:
+    """Tells which gaps between two callbacks were polls. Loop's thread only.
+
+    A thread that only has to wait for a CPU does not give one away. Where the system does not count that, each gap
+    counts as a poll, and each long one as a poll that waited.
+    """
+
+    __slots__ = ("_counted_at", "_last", "_so_far", "_switches")
+
+    def __init__(self) -> None:
+        self._so_far = _switch_counter()
+        self._switches = (0, 0)  # (voluntary, involuntary) when last counted
+        self._counted_at = 0
+        self._last = Gap(0, False, False)
+
+    def step_ended(self, now: int) -> None:
+        """What the thread does from ``now`` on is part of a gap."""
+        if self._so_far is not None and now - self._counted_at >= COUNTED_NS:
+            self._switches = self._so_far()
+            self._counted_at = now
+
+    def judge(self, began: int, now: int) -> Gap:
+        """The gap that began then, up to ``now``. Who asks again is told the same."""
+        if self._last.began == began:
+            return self._last
+        length = now - began
+        if length < SAME_STRETCH_NS:
+            return Gap(began, False, False)
+        polled, slept = True, length >= SLEPT_NS
+        if self._so_far is not None:
+            before, self._switches = self._switches, self._so_far()
+            self._counted_at = now
+            voluntary, involuntary = self._switches[0] - before[0], self._switches[1] - before[1]
+            polled = voluntary > 0
+            slept = polled and not involuntary and voluntary * SLEPT_NS < length
+        self._last = Gap(began, polled, slept)
+        return self._last
+
+
+def _switch_counter() -> Callable[[], tuple[int, int]] | None:
+    """Reads (voluntary, involuntary) context switches of this thread; ``None`` where the system does not count them."""
+    try:
+        so_far = ContextSwitches().read
+    except OSError:
+        return None
+    return so_far if any(so_far()) else None  # a thread that runs Python has had some
 
 
 class UvloopMonitor(LoopMonitor):
     """Hands each callback over with the instant it became ready, as an argument of :meth:`_run`."""
 
-    __slots__ = ("_kinds", "_slept_until")
+    __slots__ = ("_found_after", "_gaps", "_kinds")
 
     def __init__(self, sink: StepSink, loop: Any, kinds: StepKinds) -> None:
         super().__init__(sink, "uvloop", SIGHT, weakly(loop), UvloopHooks.hook)
         self._kinds = kinds
-        self._slept_until = self.now  # end of the last poll that is known to have waited
+        self._gaps = Gaps()
+        self._found_after = self.now  # what a poll finds came later: the polls before it did not find it
 
     def current_unit(self) -> int:
         """Of the loop that runs on this thread."""
@@ -66,7 +127,7 @@ class UvloopMonitor(LoopMonitor):
         if self.since:
             return super().read_since_ns()
         now = now_ns()
-        return now if now - self.now >= SLEPT_NS else self.poll_end
+        return now if self._gaps.judge(self.now, now).slept else self._found_after
 
     def around_call_soon(self, call_soon: Any) -> Any:
         """``call_soon``, whose callbacks became ready with the one that runs, or just now."""
@@ -108,12 +169,12 @@ class UvloopMonitor(LoopMonitor):
     def _soon(self) -> Inherited:
         """Between two of our callbacks it is libuv that wakes, for a socket.
 
-        Just now where the loop slept until then, else at an unknown instant since it last slept.
+        Just now where the loop slept until then, else at an unknown instant since its last poll.
         """
         now = now_ns()
-        if self.since or now - self.now >= SLEPT_NS:
+        if self.since or self._gaps.judge(self.now, now).slept:
             return now, now, WAKE_LOOP
-        return self._slept_until, now, WAKE_SOCKET
+        return self._found_after, now, WAKE_SOCKET
 
     @guarded
     def _now(self) -> Inherited:
@@ -158,12 +219,11 @@ class UvloopMonitor(LoopMonitor):
 
     def _note_gap(self, now: int) -> None:
         """A gap before this callback: the loop polled; the busy stretch before it counts as one iteration."""
-        gap = now - self.now
-        if gap >= SAME_STRETCH_NS:
-            self.begin_poll(self.now)
+        gap = self._gaps.judge(self.now, now)
+        if gap.polled:
+            self.begin_poll(gap.began)
             self.end_poll(now)
-            if gap >= SLEPT_NS:
-                self._slept_until = now
+            self._found_after = now if gap.slept else gap.began
 
     @guarded
     def _end(self, task: Any) -> None:
@@ -172,6 +232,7 @@ class UvloopMonitor(LoopMonitor):
             self.close(ended, task is not None and task.done())
         else:  # a request that began within this callback ended its step with its coroutine
             self.now = ended
+        self._gaps.step_ended(ended)
 
 
 class Followed:

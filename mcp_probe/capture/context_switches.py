@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import resource
+try:
+    from resource import RUSAGE_THREAD, getrusage
+except ImportError:  # only Linux counts them for a thread
+    RUSAGE_THREAD = None  # type: ignore[misc, assignment]
 
 
 class ContextSwitches:
     """Reads ``context_switches_voluntary`` and ``context_switches_involuntary``. Raises: OSError on other systems."""
 
     def __init__(self) -> None:
-        if not hasattr(resource, "RUSAGE_THREAD"):
+        if RUSAGE_THREAD is None:
             raise OSError("this system does not count a thread's context switches")
 
     def read(self) -> tuple[int, int]:
         """(voluntary, involuntary) so far."""
-        used = resource.getrusage(resource.RUSAGE_THREAD)
+        used = getrusage(RUSAGE_THREAD)
         return used.ru_nvcsw, used.ru_nivcsw

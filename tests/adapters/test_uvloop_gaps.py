@@ -1,0 +1,145 @@
+"""uvloop polls in C: what was read in a gap between two callbacks came at once only if the thread slept there.
+
+On a busy machine a thread waits for a CPU as long as it would have slept in a poll. Then bytes that came long before
+must not seem to have just come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from contextlib import closing
+
+import pytest
+
+from mcp_probe.adapters.uvloop_loop import Gap, Gaps
+from tests.adapters.test_loop_conformance import MS, UVLOOP, probing, spin, the_monitor
+from tests.running import run_on
+
+pytest.importorskip("uvloop")
+
+BEGAN = 1_000 * MS
+
+
+class Counted(Gaps):
+    """Of a thread whose context switches the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.voluntary = self.involuntary = 0
+        self._so_far = lambda: (self.voluntary, self.involuntary)
+
+
+@pytest.mark.parametrize(
+    ("voluntary", "involuntary", "ms", "polled", "slept"),
+    [
+        pytest.param(1, 0, 10, True, True, id="it slept"),
+        pytest.param(3, 0, 1_000, True, True, id="it slept, and other gaps were too short to be seen"),
+        pytest.param(0, 0, 10, False, False, id="its machine stood still"),
+        pytest.param(0, 2, 10, False, False, id="others took its CPU"),
+        pytest.param(1, 1, 10, True, False, id="it slept, or others took its CPU"),
+        pytest.param(2, 0, 10, True, False, id="it waited for the GIL, which wakes it every 5 ms"),
+        pytest.param(1, 0, 1, True, False, id="it may have found something at once"),
+    ],
+)
+def test_only_a_thread_that_gave_its_cpu_away_polled(
+    voluntary: int, involuntary: int, ms: int, polled: bool, slept: bool
+) -> None:
+    gaps = Counted()
+    gaps.voluntary, gaps.involuntary = 50, 50  # in a step
+    gaps.step_ended(BEGAN)
+    gaps.voluntary += voluntary
+    gaps.involuntary += involuntary
+    gap = gaps.judge(BEGAN, BEGAN + ms * MS)
+    assert gap == Gap(BEGAN, polled, slept)
+    gaps.voluntary += 7
+    assert gaps.judge(BEGAN, BEGAN + (ms + 1) * MS) == gap, "whoever asks again is told the same"
+
+
+def test_a_gap_too_short_for_a_poll_is_none() -> None:
+    gaps = Counted()
+    gaps.voluntary = 1
+    assert gaps.judge(BEGAN, BEGAN + MS // 20) == Gap(BEGAN, False, False)
+    assert gaps.judge(BEGAN, BEGAN + 10 * MS).slept, "it was not over yet"
+
+
+def test_where_the_system_does_not_count_long_gaps_are_polls() -> None:
+    gaps = Gaps()
+    gaps._so_far = None
+    gaps.step_ended(BEGAN)
+    assert gaps.judge(BEGAN, BEGAN + MS) == Gap(BEGAN, True, False)
+    assert gaps.judge(BEGAN + 1, BEGAN + 10 * MS) == Gap(BEGAN + 1, True, True)
+
+
+class Reader(asyncio.Protocol):
+    """Notes since when its bytes may have come, and then takes its time."""
+
+    def __init__(self, since: list[int | None], asked: list[int], ask: object) -> None:
+        self._since, self._asked, self._ask = since, asked, ask
+
+    def data_received(self, data: bytes) -> None:
+        self._asked.append(time.monotonic_ns())
+        self._since.append(self._ask())  # type: ignore[operator]
+        spin(0.02)
+
+
+def send_later(far: socket.socket) -> None:
+    time.sleep(0.3)
+    far.send(b"x")
+
+
+def test_what_came_during_a_block_did_not_just_come() -> None:
+    """Three connections have bytes when a block ends. libuv hands them out one by one, each a long time after it."""
+    since: list[int | None] = []
+    asked: list[int] = []
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        with probing() as (probe, _):
+            monitor = the_monitor(probe)
+            far = []
+            for _ in range(3):
+                ours, theirs = socket.socketpair()
+                await loop.create_connection(lambda: Reader(since, asked, monitor.read_since_ns), sock=ours)
+                far.append(theirs)
+            await asyncio.sleep(0.05)
+            for each in far:
+                each.send(b"x")
+            sent = time.monotonic_ns()
+            spin(0.1)
+            await asyncio.sleep(0.2)
+            for each in far:
+                each.close()
+        return sent
+
+    sent = run_on(UVLOOP, main)
+    assert len(since) == 3
+    assert asked[0] - sent > 90 * MS
+    assert asked[2] - asked[0] > 30 * MS
+    assert all(each is not None and each <= sent for each in since)
+
+
+def test_what_wakes_an_idle_loop_just_came() -> None:
+    """So it is in some round: others may take the CPU, and then nobody knows."""
+    for _ in range(6):
+        since: list[int | None] = []
+        asked: list[int] = []
+
+        async def main(since: list[int | None] = since, asked: list[int] = asked) -> int:
+            loop = asyncio.get_running_loop()
+            with probing() as (probe, _):
+                monitor = the_monitor(probe)
+                ours, theirs = socket.socketpair()
+                with closing(theirs):
+                    await loop.create_connection(lambda: Reader(since, asked, monitor.read_since_ns), sock=ours)
+                    await asyncio.sleep(0.05)
+                    loop.run_in_executor(None, send_later, theirs)
+                    await asyncio.sleep(0.6)
+            return 0
+
+        run_on(UVLOOP, main)
+        assert len(since) == 1
+        if since[0] is not None and asked[0] - since[0] < 5 * MS:
+            return
+    pytest.fail("in none of 6 rounds")
