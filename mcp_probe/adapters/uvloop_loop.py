@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Generator
 from typing import Any, NamedTuple
 
 from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.adapters.loop_hooks import LoopHooks, asyncio_tasks, weakly
 from mcp_probe.adapters.step_kinds import StepKinds
-from mcp_probe.capture.context_switches import ContextSwitches
+from mcp_probe.capture.context_switches import GIL_NS, NOT_COUNTED, has_slept, switches_so_far
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.loop_monitor import LoopMonitor, Sight, StepSink
@@ -32,8 +32,6 @@ SAME_STRETCH_NS = 100_000
 """Callbacks closer than this belong to one busy stretch; an idle poll costs more (epoll wake ~50-100 us)."""
 LONGEST_TIMER_S = 86_400
 """Timers beyond it are left alone: ``anyio.sleep_forever`` is a timer of infinity, which no integer holds."""
-SLEPT_NS = 5_000_000
-"""A gap this long between two callbacks may be a poll that waited. Who waits for the GIL wakes as often as that."""
 COUNTED_NS = 1_000_000
 """Context switches are counted as a step ends if they were not for that long: its own are not those of the gap."""
 
@@ -53,45 +51,31 @@ class Gaps:
     counts as a poll, and each long one as a poll that waited.
     """
 
-    __slots__ = ("_counted_at", "_last", "_so_far", "_switches")
+    __slots__ = ("_counted_at", "_last", "_switches")
 
     def __init__(self) -> None:
-        self._so_far = _switch_counter()
-        self._switches = (0, 0)  # (voluntary, involuntary) when last counted
+        self._switches = NOT_COUNTED
         self._counted_at = 0
         self._last = Gap(0, False, False)
 
     def step_ended(self, now: int) -> None:
         """What the thread does from ``now`` on is part of a gap."""
-        if self._so_far is not None and now - self._counted_at >= COUNTED_NS:
-            self._switches = self._so_far()
+        if now - self._counted_at >= COUNTED_NS:
+            self._switches = switches_so_far()
             self._counted_at = now
 
     def judge(self, began: int, now: int) -> Gap:
         """The gap that began then, up to ``now``. Who asks again is told the same."""
         if self._last.began == began:
             return self._last
-        length = now - began
-        if length < SAME_STRETCH_NS:
+        if now - began < SAME_STRETCH_NS:
             return Gap(began, False, False)
-        polled, slept = True, length >= SLEPT_NS
-        if self._so_far is not None:
-            before, self._switches = self._switches, self._so_far()
-            self._counted_at = now
-            voluntary, involuntary = self._switches[0] - before[0], self._switches[1] - before[1]
-            polled = voluntary > 0
-            slept = polled and not involuntary and voluntary * SLEPT_NS < length
+        before, self._switches = self._switches, switches_so_far()
+        self._counted_at = now
+        polled = self._switches[0] > before[0] or self._switches == NOT_COUNTED
+        slept = now - began >= GIL_NS and has_slept(before, self._switches, now - began)
         self._last = Gap(began, polled, slept)
         return self._last
-
-
-def _switch_counter() -> Callable[[], tuple[int, int]] | None:
-    """Reads (voluntary, involuntary) context switches of this thread; ``None`` where the system does not count them."""
-    try:
-        so_far = ContextSwitches().read
-    except OSError:
-        return None
-    return so_far if any(so_far()) else None  # a thread that runs Python has had some
 
 
 class UvloopMonitor(LoopMonitor):

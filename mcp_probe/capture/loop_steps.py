@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mcp_probe import native
+from mcp_probe.capture.context_switches import GIL_NS, NOT_COUNTED, has_slept, switches_so_far
 from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of
 from mcp_probe.model import ALL_SEEN
@@ -28,17 +29,14 @@ WAITED_NS = 200_000
 """A poll this long found nothing when it began (an epoll that finds something at once takes 2-5 us). If it was told
 not to wait, its thread got no CPU instead."""
 
-WORK_NS, WAITED_AFTER_WORK_NS = 1_000_000, 5_000_000
-"""After work of the first length only a poll of the second length counts as waiting. What came during the work is found
-at once, but on a busy or emulated host even that takes time, and an arrival must not be dated too late. Workload: the
-cell of HTTP on aarch64 under qemu, where three requests that had waited 0.5 s seemed to have just come."""
+WORK_NS = 1_000_000
+"""After work this long a poll counts as waiting only if its thread is known to have slept in it. What came during the
+work is found at once, but on a busy or emulated host, or beside a thread that computes, even that takes time, and an
+arrival must not be dated too late. Workloads: the cell of HTTP on aarch64 under qemu, where three requests that had
+waited 0.5 s seemed to have just come; a thread that computes, where a third of them did (tests/native/test_poll.py)."""
 
 Inherited = tuple[int, int, int]
 """(earliest_ns, ready_ns, wake) that a plain callback passes on to what it wakes."""
-
-
-def _least_wait(work_ns: int) -> int:
-    return WAITED_NS if work_ns < WORK_NS else WAITED_AFTER_WORK_NS
 
 
 class PythonSteps:
@@ -49,6 +47,7 @@ class PythonSteps:
         "_counting",
         "_metering",
         "_noted",
+        "_switches",
         "alive",
         "earliest",
         "event_earliest",
@@ -102,6 +101,7 @@ class PythonSteps:
         self.meter: Any = None  # a capture.measuring.Around: reads counters around steps of requests
         self._metering: Any = None  # to be called with the owner as the running step ends
         self._noted: deque[int] = deque(maxlen=MAX_POLLS)  # polls: began, ended, began, ended, …
+        self._switches = NOT_COUNTED  # of its thread, as a poll after work began
         self._counting: int | None = None  # the poll in progress is counted up to here
         self._counted_ns = now  # end of the last poll that was counted
 
@@ -113,6 +113,8 @@ class PythonSteps:
     def begin_poll(self, now: int) -> None:
         """The loop polls from ``now`` on."""
         self._noted.append(now)
+        if now - self.poll_end >= WORK_NS:
+            self._switches = switches_so_far()
         self.poll_began = self.now = now
         self.since = 0
 
@@ -120,10 +122,15 @@ class PythonSteps:
         """The poll returned. If it had to wait, what it finds came just now, else since the previous poll."""
         self._noted.append(now)
         began = self.poll_began
-        waited = self.may_wait and began is not None and now - began >= _least_wait(began - self.poll_end)
+        waited = self.may_wait and began is not None and self._has_waited(began, now)
         self.poll_began = None
         self.poll_end = self.now = now
         self.event_earliest, self.event_ready = now if waited else self.event_ready, now
+
+    def _has_waited(self, began: int, now: int) -> bool:
+        if began - self.poll_end < WORK_NS:
+            return now - began >= WAITED_NS
+        return now - began >= GIL_NS and has_slept(self._switches, switches_so_far(), now - began)
 
     def take_poll_counts(self, until: int | None) -> tuple[int, int, list[tuple[int, int, int]], int, int, int]:
         """See ``loop_monitor.PollCounts``; ``sum_sq`` is in two halves. A poll under way counts up to ``until``."""

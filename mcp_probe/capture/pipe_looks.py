@@ -19,6 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from mcp_probe import native
+from mcp_probe.capture.context_switches import switches_so_far
 from mcp_probe.capture.proc_files import open_task
 from mcp_probe.clock import now_ns
 
@@ -27,10 +28,6 @@ try:
     import termios
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
-try:
-    from resource import RUSAGE_THREAD, getrusage
-except ImportError:  # not Linux
-    RUSAGE_THREAD = None  # type: ignore[misc, assignment]
 
 KEPT = 1024
 """65,536 bytes, a pipe's capacity, in messages of 64 bytes."""
@@ -88,7 +85,7 @@ class PythonPipeLooks:
     def begin(self) -> tuple[int | None, int, int]:
         """A read begins. (Bytes ready to read, just before they were counted, just after)."""
         self._reads = (self._reads + 2) | 1
-        self._slept = _sleeps_so_far()
+        self._slept = switches_so_far()[0]
         self._queued = self._run_queue.waited_ns()
         before = now_ns()
         ready = self.ready()
@@ -99,7 +96,7 @@ class PythonPipeLooks:
 
         0 where unknown.
         """
-        slept = _sleeps_so_far() - self._slept
+        slept = switches_so_far()[0] - self._slept
         queued = self._run_queue.waited_ns() - self._queued
         self._read_bytes += size
         self._reads = (self._reads | 1) + 1
@@ -160,11 +157,6 @@ class _RunQueue:
 
     def __del__(self) -> None:
         self._close()
-
-
-def _sleeps_so_far() -> int:
-    """How often the calling thread has given up its processor to wait."""
-    return 0 if RUSAGE_THREAD is None else getrusage(RUSAGE_THREAD).ru_nvcsw
 
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <structmember.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #ifdef __linux__
 #include <sys/syscall.h>
 #endif
@@ -28,7 +29,7 @@ enum { WAKE_LOOP = 0, WAKE_THREAD = 1, WAKE_SOCKET = 2, WAKE_UNKNOWN = 3, WAKE_S
 #define RING_NS 500000LL
 #define WAITED_NS 200000LL /* a poll this long had nothing to find when it began */
 #define WORK_NS 1000000LL
-#define WAITED_AFTER_WORK_NS 5000000LL
+#define GIL_NS 5000000LL /* who waits for the GIL wakes as often as that */
 #define MAX_MARKS 256
 #define BUCKETS 976 /* of an iteration's length, up to 2^63 ns */
 
@@ -37,6 +38,22 @@ static inline ns_t now_ns(void)
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
     return (ns_t)at.tv_sec * 1000000000LL + at.tv_nsec;
+}
+
+/* How often the calling thread gave its CPU away, and how often others took it; 0 where the system
+ * does not count that (twin: capture/context_switches.py). */
+typedef struct {
+    long sleeps, taken;
+} Switches;
+
+static inline Switches switches_so_far(void)
+{
+#ifdef RUSAGE_THREAD
+    struct rusage used;
+    if (getrusage(RUSAGE_THREAD, &used) == 0)
+        return (Switches){used.ru_nvcsw, used.ru_nivcsw};
+#endif
+    return (Switches){0, 0};
 }
 
 static inline void keep(PyObject **slot, PyObject *value)

@@ -7,7 +7,6 @@
  * How long it waited for a CPU is in /proc/…/schedstat, which stays open from read to read. ---- */
 #include <fcntl.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #define LOOKS 1024 /* 65,536 bytes, a pipe's capacity, in messages of 64 bytes */
@@ -42,17 +41,6 @@ static long bytes_ready(PipeLooks *self)
 {
     int size = 0, descriptor = self->descriptor;
     return descriptor < 0 || ioctl(descriptor, FIONREAD, &size) < 0 ? -1 : size;
-}
-
-/* How often the calling thread has given up its processor to wait, or -1. */
-static long sleeps_so_far(void)
-{
-#ifdef RUSAGE_THREAD
-    struct rusage used;
-    return getrusage(RUSAGE_THREAD, &used) ? -1 : used.ru_nvcsw;
-#else
-    return -1;
-#endif
 }
 
 /* How long the reader's thread, which calls this, has waited for a CPU, or -1. */
@@ -164,7 +152,7 @@ static PyObject *pipe_looks_begin(PipeLooks *self, PyObject *ignored)
     self->reader = syscall(SYS_gettid);
 #endif
     __atomic_store_n(&self->reads, (self->reads + 2) | 1, __ATOMIC_SEQ_CST);
-    self->slept = sleeps_so_far();
+    self->slept = switches_so_far().sleeps;
     self->queued = queued_so_far(self);
     ns_t before = now_ns();
     long ready = bytes_ready(self);
@@ -181,14 +169,14 @@ static PyObject *pipe_looks_end(PipeLooks *self, PyObject *count)
     unsigned int newest = __atomic_load_n(&self->written, __ATOMIC_ACQUIRE) - 1;
     int is_seen = self->ring[newest % LOOKS].reads == self->reads;
     ns_t taken = is_seen ? taken_so_far(self) : -1; /* before this thread reads anything else */
-    long slept = sleeps_so_far();
+    long slept = switches_so_far().sleeps - self->slept;
     ns_t queued = queued_so_far(self);
     self->last_bytes = size;
     self->taken = taken;
     __atomic_store_n(&self->read_bytes, self->read_bytes + size, __ATOMIC_SEQ_CST);
     __atomic_store_n(&self->reads, (self->reads | 1) + 1, __ATOMIC_SEQ_CST);
-    return Py_BuildValue("(lL)", slept < 0 || self->slept < 0 ? 0 : slept - self->slept,
-                         queued < 0 || self->queued < 0 ? 0 : queued - self->queued);
+    queued = queued < 0 || self->queued < 0 ? 0 : queued - self->queued;
+    return Py_BuildValue("(lL)", slept, queued);
 }
 
 static PyObject *pipe_looks_take(PipeLooks *self, PyObject *ignored)

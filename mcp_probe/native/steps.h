@@ -4,20 +4,19 @@ typedef struct {
     PyObject_HEAD
     PyObject *owner;
     ns_t unit, since, suspended, earliest, ready, now, poll_end, steps, ordinal;
-    ns_t event_earliest,
-        event_ready; /* what the last poll found can have been ready since, and was ready by */
+    ns_t event_earliest, event_ready; /* of what the last poll found: since, and by */
     ns_t inherit_earliest, inherit_ready;
-    ns_t polls, poll_ns, poll_began, poll_counted,
-        iteration_max; /* poll_counted: up to then the running poll is in poll_ns */
+    ns_t polls, poll_ns, poll_began, iteration_max;
+    ns_t poll_counted; /* up to then the running poll is in poll_ns */
     unsigned __int128 sum_sq;
     unsigned long thread_id;
+    Switches before_poll;          /* of its thread, as a poll after work began */
     int wake, inherit_wake, shows; /* shows: what can be seen of a request that steps here */
     char alive, stretches, inherits, polling, may_wait; /* may_wait: the poll that is to end */
     unsigned long long loop_id;                         /* address of the loop; never followed */
     PyObject *readings; /* Readings of this loop's thread, while it is watched */
-    PyObject
-        *meter; /* reads counters around steps of requests; NULL or None: nothing is to be read */
-    PyObject *reading; /* to be called with the owner as the running step ends */
+    PyObject *meter;    /* reads counters around steps of requests; NULL or None: nothing */
+    PyObject *reading;  /* to be called with the owner as the running step ends */
     unsigned int counts[BUCKETS];
     ns_t sums[BUCKETS];
 } Steps;
@@ -210,25 +209,30 @@ static void count_iteration(Steps *self, ns_t length)
 static void steps_begin_poll(Steps *self, ns_t now)
 {
     count_iteration(self, now - self->poll_end);
+    if (now - self->poll_end >= WORK_NS)
+        self->before_poll = switches_so_far();
     self->polling = 1;
     self->poll_began = self->poll_counted = self->now = now;
     set_since(self, 0);
 }
 
-/* How long a poll lasts at least that found nothing as it began. What came during long work lies
- * there and is found at once; but on a busy host, or an emulated one, even that takes its time, and
- * an arrival must not be taken for later. */
-static ns_t least_wait(ns_t work)
+/* Whether a poll has waited: what it finds came just then, else at some time since the poll before.
+ * What came during long work is found at once; but where the thread then has to wait for a CPU, or
+ * for the GIL, or on an emulated host, even that takes its time. */
+static int has_waited(Steps *self, ns_t length)
 {
-    return work < WORK_NS ? WAITED_NS : WAITED_AFTER_WORK_NS;
+    if (self->poll_began - self->poll_end < WORK_NS)
+        return length >= WAITED_NS;
+    Switches so_far = switches_so_far();
+    long sleeps = so_far.sleeps - self->before_poll.sleeps;
+    int slept = sleeps > 0 && sleeps * GIL_NS < length && so_far.taken == self->before_poll.taken;
+    return length >= GIL_NS && (slept || so_far.sleeps + so_far.taken == 0);
 }
 
-/* What a poll finds that had to wait came just then; else at some time since the poll before. One
- * that was told not to wait takes long where its thread was kept from the CPU. */
+/* A poll that was told not to wait takes long where its thread was kept from the CPU. */
 static void steps_end_poll(Steps *self, ns_t now)
 {
-    int waited = self->may_wait && self->polling &&
-                 now - self->poll_began >= least_wait(self->poll_began - self->poll_end);
+    int waited = self->may_wait && self->polling && has_waited(self, now - self->poll_began);
     if (self->polling) {
         self->poll_ns += now - self->poll_counted;
         self->polls++;

@@ -13,6 +13,7 @@ from contextlib import closing
 
 import pytest
 
+from mcp_probe.adapters import uvloop_loop
 from mcp_probe.adapters.uvloop_loop import Gap, Gaps
 from tests.adapters.test_loop_conformance import MS, UVLOOP, probing, spin, the_monitor
 from tests.running import run_on
@@ -22,13 +23,20 @@ pytest.importorskip("uvloop")
 BEGAN = 1_000 * MS
 
 
-class Counted(Gaps):
-    """Of a thread whose context switches the test says."""
+class Thread:
+    """One whose context switches the test says."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.voluntary = self.involuntary = 0
-        self._so_far = lambda: (self.voluntary, self.involuntary)
+    voluntary = involuntary = 1
+
+    def so_far(self) -> tuple[int, int]:
+        return self.voluntary, self.involuntary
+
+
+@pytest.fixture
+def thread(monkeypatch: pytest.MonkeyPatch) -> Thread:
+    thread = Thread()
+    monkeypatch.setattr(uvloop_loop, "switches_so_far", thread.so_far)
+    return thread
 
 
 @pytest.mark.parametrize(
@@ -44,29 +52,30 @@ class Counted(Gaps):
     ],
 )
 def test_only_a_thread_that_gave_its_cpu_away_polled(
-    voluntary: int, involuntary: int, ms: int, polled: bool, slept: bool
+    thread: Thread, voluntary: int, involuntary: int, ms: int, polled: bool, slept: bool
 ) -> None:
-    gaps = Counted()
-    gaps.voluntary, gaps.involuntary = 50, 50  # in a step
+    gaps = Gaps()
+    thread.voluntary, thread.involuntary = 50, 50  # in a step
     gaps.step_ended(BEGAN)
-    gaps.voluntary += voluntary
-    gaps.involuntary += involuntary
+    thread.voluntary += voluntary
+    thread.involuntary += involuntary
     gap = gaps.judge(BEGAN, BEGAN + ms * MS)
     assert gap == Gap(BEGAN, polled, slept)
-    gaps.voluntary += 7
+    thread.voluntary += 7
     assert gaps.judge(BEGAN, BEGAN + (ms + 1) * MS) == gap, "whoever asks again is told the same"
 
 
-def test_a_gap_too_short_for_a_poll_is_none() -> None:
-    gaps = Counted()
-    gaps.voluntary = 1
+def test_a_gap_too_short_for_a_poll_is_none(thread: Thread) -> None:
+    gaps = Gaps()
+    gaps.step_ended(BEGAN)
+    thread.voluntary += 1
     assert gaps.judge(BEGAN, BEGAN + MS // 20) == Gap(BEGAN, False, False)
     assert gaps.judge(BEGAN, BEGAN + 10 * MS).slept, "it was not over yet"
 
 
-def test_where_the_system_does_not_count_long_gaps_are_polls() -> None:
+def test_where_the_system_does_not_count_long_gaps_are_polls(thread: Thread) -> None:
+    thread.voluntary = thread.involuntary = 0
     gaps = Gaps()
-    gaps._so_far = None
     gaps.step_ended(BEGAN)
     assert gaps.judge(BEGAN, BEGAN + MS) == Gap(BEGAN, True, False)
     assert gaps.judge(BEGAN + 1, BEGAN + 10 * MS) == Gap(BEGAN + 1, True, True)

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from mcp_probe import native
 from mcp_probe.adapters.asyncio_handles import unfollow
 from mcp_probe.adapters.asyncio_loop import _make_select, _without_self
-from mcp_probe.capture.loop_steps import WAITED_AFTER_WORK_NS, WAITED_NS, WORK_NS
+from mcp_probe.capture.context_switches import GIL_NS, NOT_COUNTED, switches_so_far
+from mcp_probe.capture.loop_steps import WAITED_NS, WORK_NS
 from mcp_probe.record.raw import RING_NS
 from tests.native.loops import twin
 from tests.native.twins import NativeMonitor, PythonMonitor
@@ -238,7 +239,7 @@ class Slow:
     """Takes as long as one whose thread was kept from the CPU."""
 
     def select(self, timeout: Any = None) -> list[Any]:
-        time.sleep((WAITED_AFTER_WORK_NS + WAITED_NS) / 1e9)
+        time.sleep((GIL_NS + WAITED_NS) / 1e9)
         return []
 
 
@@ -260,10 +261,73 @@ def test_after_long_work_a_poll_must_be_long_to_have_waited(make: Make) -> None:
         time.sleep(2 * WORK_NS / 1e9)
         began = time.monotonic_ns()
         poll(1)
-        if time.monotonic_ns() - began < WAITED_AFTER_WORK_NS:
+        if time.monotonic_ns() - began < GIL_NS:
             assert monitor.event_earliest == before
             return
     pytest.skip("every poll took 5 ms here")
+
+
+def spin(seconds: float) -> None:
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        pass
+
+
+@contextmanager
+def computing(threads: int) -> Iterator[None]:
+    """Others compute meanwhile, and the GIL comes back late."""
+    over = False
+
+    def compute() -> None:
+        while not over:
+            pass
+
+    others = [threading.Thread(target=compute) for _ in range(threads)]
+    for other in others:
+        other.start()
+    try:
+        yield
+    finally:
+        over = True
+        for other in others:
+            other.join()
+
+
+def test_what_lay_there_after_long_work_did_not_just_come_beside_threads_that_compute(
+    make: Make, selector: Any
+) -> None:
+    poll, monitor = poll_of(selector, make)
+    one, other = socket.socketpair()
+    with one, other, computing(2):
+        selector.register(one, READ)
+        for _ in range(30):
+            poll(0)
+            other.send(b"x")
+            sent = time.monotonic_ns()
+            spin(0.02)
+            assert len(poll(1)) == 1
+            one.recv(1)
+            assert monitor.event_earliest < sent
+
+
+@pytest.mark.skipif(switches_so_far() == NOT_COUNTED, reason="this system does not count context switches")
+def test_a_thread_that_slept_after_long_work_was_woken_by_what_came(make: Make, selector: Any) -> None:
+    """In some round: where others take the CPU meanwhile, nobody knows."""
+    poll, monitor = poll_of(selector, make)
+    one, other = socket.socketpair()
+    with one, other:
+        selector.register(one, READ)
+        for _ in range(20):
+            spin(0.002)
+            later = threading.Timer(0.05, other.send, [b"x"])
+            later.start()
+            began = time.monotonic_ns()
+            assert len(poll(30)) == 1
+            later.join()
+            one.recv(1)
+            if monitor.event_earliest >= began + 40 * 1_000_000:
+                return
+    pytest.fail("in none of 20 rounds")
 
 
 @pytest.mark.parametrize(("timeout", "waited"), [(0, False), (0.0, False), (0.001, True), (1, True), (None, True)])
