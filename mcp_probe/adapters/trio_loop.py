@@ -102,7 +102,7 @@ class TrioMonitor(LoopMonitor):
         if self.since:
             return now, now, WAKE_LOOP
         if self._in_poll:
-            return self.poll_end, now, WAKE_SOCKET  # after the previous poll; this one has not ended yet
+            return self.looked, now, WAKE_SOCKET  # since the previous poll looked; this one has not ended yet
         due = self._deadline(task, now)
         return (now, now, WAKE_LOOP) if due is None else (due, due, WAKE_LOOP)
 

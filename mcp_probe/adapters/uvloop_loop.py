@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.adapters.loop_hooks import LoopHooks, asyncio_tasks, weakly
 from mcp_probe.adapters.step_kinds import StepKinds
-from mcp_probe.capture.context_switches import GIL_NS, NOT_COUNTED, has_slept, switches_so_far
+from mcp_probe.capture.context_switches import NOT_COUNTED, switches_so_far, woken_since
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.loop_monitor import LoopMonitor, Sight, StepSink
@@ -32,6 +32,8 @@ SAME_STRETCH_NS = 100_000
 """Callbacks closer than this belong to one busy stretch; an idle poll costs more (epoll wake ~50-100 us)."""
 LONGEST_TIMER_S = 86_400
 """Timers beyond it are left alone: ``anyio.sleep_forever`` is a timer of infinity, which no integer holds."""
+SLEPT_NS = 5_000_000
+"""Only in a gap this long is the loop known to have waited."""
 COUNTED_NS = 1_000_000
 """Context switches are counted as a step ends if they were not for that long: its own are not those of the gap."""
 
@@ -41,7 +43,7 @@ class Gap(NamedTuple):
 
     began: int
     polled: bool  # the loop polled in it
-    slept: bool  # and waited there until it was judged
+    came_ns: int | None  # what that poll found came since then, if it is known to have waited
 
 
 class Gaps:
@@ -56,7 +58,7 @@ class Gaps:
     def __init__(self) -> None:
         self._switches = NOT_COUNTED
         self._counted_at = 0
-        self._last = Gap(0, False, False)
+        self._last = Gap(0, False, None)
 
     def step_ended(self, now: int) -> None:
         """What the thread does from ``now`` on is part of a gap."""
@@ -69,12 +71,12 @@ class Gaps:
         if self._last.began == began:
             return self._last
         if now - began < SAME_STRETCH_NS:
-            return Gap(began, False, False)
+            return Gap(began, False, None)
         before, self._switches = self._switches, switches_so_far()
         self._counted_at = now
         polled = self._switches[0] > before[0] or self._switches == NOT_COUNTED
-        slept = now - began >= GIL_NS and has_slept(before, self._switches, now - began)
-        self._last = Gap(began, polled, slept)
+        came = woken_since(before, self._switches, began, now) if now - began >= SLEPT_NS else None
+        self._last = Gap(began, polled, came)
         return self._last
 
 
@@ -86,6 +88,7 @@ class UvloopMonitor(LoopMonitor):
     def __init__(self, sink: StepSink, loop: Any, kinds: StepKinds) -> None:
         super().__init__(sink, "uvloop", SIGHT, weakly(loop), UvloopHooks.hook)
         self._kinds = kinds
+        self.may_wait = False  # its gaps say what came when, and not the polls that are made of them
         self._gaps = Gaps()
         self._found_after = self.now  # what a poll finds came later: the polls before it did not find it
 
@@ -110,8 +113,8 @@ class UvloopMonitor(LoopMonitor):
         """libuv reads between two of our callbacks: it came as a poll that has just ended found it, or before."""
         if self.since:
             return super().read_since_ns()
-        now = now_ns()
-        return now if self._gaps.judge(self.now, now).slept else self._found_after
+        came = self._gaps.judge(self.now, now_ns()).came_ns
+        return self._found_after if came is None else came
 
     def around_call_soon(self, call_soon: Any) -> Any:
         """``call_soon``, whose callbacks became ready with the one that runs, or just now."""
@@ -156,9 +159,10 @@ class UvloopMonitor(LoopMonitor):
         Just now where the loop slept until then, else at an unknown instant since its last poll.
         """
         now = now_ns()
-        if self.since or self._gaps.judge(self.now, now).slept:
+        if self.since:
             return now, now, WAKE_LOOP
-        return self._found_after, now, WAKE_SOCKET
+        came = self._gaps.judge(self.now, now).came_ns
+        return self._found_after if came is None else came, now, WAKE_SOCKET
 
     @guarded
     def _now(self) -> Inherited:
@@ -207,7 +211,7 @@ class UvloopMonitor(LoopMonitor):
         if gap.polled:
             self.begin_poll(gap.began)
             self.end_poll(now)
-            self._found_after = now if gap.slept else gap.began
+            self._found_after = gap.began if gap.came_ns is None else gap.came_ns
 
     @guarded
     def _end(self, task: Any) -> None:

@@ -13,8 +13,8 @@ Switches = tuple[int, int]
 NOT_COUNTED: Switches = (0, 0)
 """A thread that runs Python has had some."""
 
-GIL_NS = 5_000_000
-"""Who waits for the GIL wakes as often as that: ``sys.setswitchinterval``, as it is unless somebody changes it."""
+GIL_NS = 6_250_000
+"""Who waits for the GIL wakes at least as often as that: 5 ms (``sys.setswitchinterval``), and some time to wake up."""
 
 
 def switches_so_far() -> Switches:
@@ -25,14 +25,18 @@ def switches_so_far() -> Switches:
     return used.ru_nvcsw, used.ru_nivcsw
 
 
-def has_slept(before: Switches, after: Switches, length_ns: int) -> bool:
-    """Whether it slept for most of ``length_ns`` to be woken, and did not wait for a CPU or for the GIL.
+def woken_since(before: Switches, after: Switches, began_ns: int, now_ns: int) -> int | None:
+    """When a thread that slept was woken at the earliest; ``None`` where it may have waited for a CPU or the GIL only.
 
-    Where the system does not count, it is taken to have slept.
+    Each time it has slept but one may have been for the GIL. Where the system does not count, it is taken to have just
+    been woken.
     """
     if after == NOT_COUNTED:
-        return True
-    return 0 < (after[0] - before[0]) * GIL_NS < length_ns and after[1] == before[1]
+        return now_ns
+    sleeps = after[0] - before[0]
+    if after[1] != before[1] or not 0 < sleeps * GIL_NS < now_ns - began_ns:
+        return None
+    return now_ns - (sleeps - 1) * GIL_NS
 
 
 class ContextSwitches:

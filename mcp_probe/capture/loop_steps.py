@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mcp_probe import native
-from mcp_probe.capture.context_switches import GIL_NS, NOT_COUNTED, has_slept, switches_so_far
+from mcp_probe.capture.context_switches import GIL_NS, NOT_COUNTED, switches_so_far, woken_since
 from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of
 from mcp_probe.model import ALL_SEEN
@@ -25,15 +25,12 @@ from mcp_probe.record.raw import MAX_MARKS, RING_NS, WAKE_LOOP, WAKE_SPLIT, RawR
 MAX_POLLS = 1 << 17
 """Instants of polls kept for the collector, two a poll: more than a second of the busiest loop."""
 
-WAITED_NS = 200_000
-"""A poll this long found nothing when it began (an epoll that finds something at once takes 2-5 us). If it was told
-not to wait, its thread got no CPU instead."""
-
-WORK_NS = 1_000_000
-"""After work this long a poll counts as waiting only if its thread is known to have slept in it. What came during the
-work is found at once, but on a busy or emulated host, or beside a thread that computes, even that takes time, and an
-arrival must not be dated too late. Workloads: the cell of HTTP on aarch64 under qemu, where three requests that had
-waited 0.5 s seemed to have just come; a thread that computes, where a third of them did (tests/native/test_poll.py)."""
+WAITED_NS, WORK_NS = 200_000, 1_000_000
+"""A poll of the first length found nothing when it began (an epoll that finds something at once takes 2-5 us), but not
+after work of the second length, nor if it was told not to wait. Where it was longer than a wait for the GIL, its thread
+is known to have slept, or nothing is: what came before is found at once, but on a busy or emulated host, or beside a
+thread that computes, even that takes time. Workloads: the cell of HTTP on aarch64 under qemu, where three requests that
+had waited 0.5 s seemed to have just come; threads that compute, or hold the GIL (tests/native/test_poll.py)."""
 
 Inherited = tuple[int, int, int]
 """(earliest_ns, ready_ns, wake) that a plain callback passes on to what it wakes."""
@@ -53,6 +50,7 @@ class PythonSteps:
         "event_earliest",
         "event_ready",
         "inherit",
+        "looked",
         "loop_id",
         "may_wait",
         "meter",
@@ -88,6 +86,7 @@ class PythonSteps:
         self.poll_end = now
         self.may_wait = True  # the poll in progress was told to wait for something
         self.loop_id = 0  # id() of the loop, while it is followed
+        self.looked = now  # what the next poll finds came since then
         self.event_earliest = self.event_ready = now  # when what the last poll found became ready: earliest, latest
         self.shows = ALL_SEEN  # what can be seen of a request that steps here, bits of model.py
         self.stretches = False  # work outside requests is timed from stamp to stamp, not per callback
@@ -101,7 +100,7 @@ class PythonSteps:
         self.meter: Any = None  # a capture.measuring.Around: reads counters around steps of requests
         self._metering: Any = None  # to be called with the owner as the running step ends
         self._noted: deque[int] = deque(maxlen=MAX_POLLS)  # polls: began, ended, began, ended, …
-        self._switches = NOT_COUNTED  # of its thread, as a poll after work began
+        self._switches = NOT_COUNTED  # of its thread, as the poll in progress began
         self._counting: int | None = None  # the poll in progress is counted up to here
         self._counted_ns = now  # end of the last poll that was counted
 
@@ -113,24 +112,29 @@ class PythonSteps:
     def begin_poll(self, now: int) -> None:
         """The loop polls from ``now`` on."""
         self._noted.append(now)
-        if now - self.poll_end >= WORK_NS:
+        if self.may_wait:
             self._switches = switches_so_far()
         self.poll_began = self.now = now
         self.since = 0
 
     def end_poll(self, now: int) -> None:
-        """The poll returned. If it had to wait, what it finds came just now, else since the previous poll."""
+        """The poll returned. What it finds came since the previous poll looked; if this one had to wait, just now."""
         self._noted.append(now)
         began = self.poll_began
-        waited = self.may_wait and began is not None and self._has_waited(began, now)
+        since = None if began is None or not self.may_wait else self._came_since(began, now)
+        self.event_earliest = self.looked if since is None else since
+        if began is not None:
+            self.looked = began if since is None else since
         self.poll_began = None
-        self.poll_end = self.now = now
-        self.event_earliest, self.event_ready = now if waited else self.event_ready, now
+        self.poll_end = self.now = self.event_ready = now
 
-    def _has_waited(self, began: int, now: int) -> bool:
-        if began - self.poll_end < WORK_NS:
-            return now - began >= WAITED_NS
-        return now - began >= GIL_NS and has_slept(self._switches, switches_so_far(), now - began)
+    def _came_since(self, began: int, now: int) -> int | None:
+        """Since when at the earliest what it finds may have come, if the poll had to wait."""
+        if now - began < WAITED_NS:
+            return None
+        if now - began < GIL_NS:
+            return now if began - self.poll_end < WORK_NS else None
+        return woken_since(self._switches, switches_so_far(), began, now)
 
     def take_poll_counts(self, until: int | None) -> tuple[int, int, list[tuple[int, int, int]], int, int, int]:
         """See ``loop_monitor.PollCounts``; ``sum_sq`` is in two halves. A poll under way counts up to ``until``."""

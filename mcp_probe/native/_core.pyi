@@ -14,7 +14,7 @@ from mcp_probe.capture.loop_steps import Inherited, PythonSteps
 from mcp_probe.capture.pipe_looks import PythonPipeLooker, PythonPipeLooks
 from mcp_probe.capture.readings import PythonReadings
 from mcp_probe.model import Outcome, RequestKind
-from mcp_probe.record.raw import AwaitLook, AwaitMark, Job, PythonRequest, Spilled, StepMark
+from mcp_probe.record.raw import AwaitLook, AwaitMark, ClientWait, Job, PythonRequest, Spilled, StepMark
 
 _AnyRequest: TypeAlias = Request | PythonRequest
 _Requests: TypeAlias = list[Request] | list[PythonRequest]
@@ -40,7 +40,7 @@ class Request:
     error_code: str | None
     jobs: Sequence[Job]
     pauses: Sequence[tuple[int, int]]
-    client_waits: Sequence[tuple[int, int]]
+    client_waits: Sequence[ClientWait]
     awaits: Sequence[AwaitMark]
     looks: Sequence[AwaitLook]
     starved: Sequence[tuple[Literal["read", "write"], int, int, str, str]]
@@ -115,6 +115,7 @@ class Steps:
     ready: int
     now: int
     poll_end: int
+    looked: int
     event_earliest: int
     event_ready: int
     steps: int

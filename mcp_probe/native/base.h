@@ -29,7 +29,7 @@ enum { WAKE_LOOP = 0, WAKE_THREAD = 1, WAKE_SOCKET = 2, WAKE_UNKNOWN = 3, WAKE_S
 #define RING_NS 500000LL
 #define WAITED_NS 200000LL /* a poll this long had nothing to find when it began */
 #define WORK_NS 1000000LL
-#define GIL_NS 5000000LL /* who waits for the GIL wakes as often as that */
+#define GIL_NS 6250000LL /* who waits for the GIL wakes at least as often as that */
 #define MAX_MARKS 256
 #define BUCKETS 976 /* of an iteration's length, up to 2^63 ns */
 

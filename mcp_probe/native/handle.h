@@ -146,8 +146,7 @@ static int handle_init(PyObject *self, PyObject *args, PyObject *kwargs)
     return 0;
 }
 
-/* The task whose step the callback is: a new reference, NULL where it is none (no exception set).
- */
+/* The task whose step the callback is: a new reference, or NULL (no exception set). */
 static PyObject *task_of(PyObject *callback, PyObject *args)
 {
     PyObject *kind = (PyObject *)Py_TYPE(callback), *task = NULL;

@@ -542,8 +542,7 @@ static PyObject *memory_charge(PyObject *module, PyObject *request)
     return before;
 }
 
-/* What request_memory() says; 0 where that is None. `followed`: no other hooks came since it ended.
- */
+/* What request_memory() says; 0 where that is None. `followed`: no other hooks came since. */
 typedef struct {
     ns_t requested, allocations, owned, held, peak, blocks;
     int followed;

@@ -1,12 +1,10 @@
-/* ---- Readings: the clocks of one loop's thread, read tick by tick (twin: capture/readings.py)
- * ---- */
+/* ---- Readings: clocks of a loop's thread, read tick by tick (twin: capture/readings.py) ---- */
 
 #define READINGS 64
 #define BASELINE_NS 5000000LL
 
 typedef struct {
-    ns_t at, cpu, queued, slices,
-        process; /* queued and slices: -1 where the platform cannot tell */
+    ns_t at, cpu, queued, slices, process; /* queued, slices: -1 where nobody can tell */
 } reading_t;
 
 typedef struct {

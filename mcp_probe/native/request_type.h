@@ -251,8 +251,7 @@ static PyObject *request_operation(Request *self, void *closure)
     return Py_NewRef(named == NULL ? Py_None : named);
 }
 
-/* (requested, allocations, owned, held, peak, blocks), bytes and numbers; None where it was not
- * measured. */
+/* (requested, allocations, owned, held, peak, blocks), bytes and numbers; None: not measured. */
 static PyObject *request_memory(Request *self, PyObject *ignored)
 {
     if (memory_hooks == NULL)
@@ -271,8 +270,7 @@ static PyObject *request_keep_memory(Request *self, PyObject *ignored)
     return (PyObject *)kept;
 }
 
-/* Ended at this instant, with what it has used by then. False where it had ended before: any thread
- * may be first. */
+/* Ended at this instant, with what it has used by then. False where it had ended before. */
 static PyObject *request_end_at(Request *self, PyObject *at)
 {
     ns_t now = PyLong_AsLongLong(at);

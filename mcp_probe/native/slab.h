@@ -64,8 +64,7 @@ static account_ref open_account(account_ref parent)
     return ref;
 }
 
-/* Its request is gone. While the parent lives its blocks are still the parent's, so it waits for
- * that. */
+/* Its request is gone. Its blocks are the parent's while that lives, so it waits. */
 static void drop_account(account_ref ref)
 {
     account_t *account = account_of(ref), *parent = account == NULL ? NULL : parent_of(account);

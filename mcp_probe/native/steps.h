@@ -5,6 +5,7 @@ typedef struct {
     PyObject *owner;
     ns_t unit, since, suspended, earliest, ready, now, poll_end, steps, ordinal;
     ns_t event_earliest, event_ready; /* of what the last poll found: since, and by */
+    ns_t looked;                      /* what the next one finds came since then */
     ns_t inherit_earliest, inherit_ready;
     ns_t polls, poll_ns, poll_began, iteration_max;
     ns_t poll_counted; /* up to then the running poll is in poll_ns */
@@ -53,7 +54,7 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         self->alive = self->may_wait = 1;
         self->shows = ALL_SEEN;
         self->now = self->poll_end = self->event_earliest = self->event_ready = now_ns();
-        self->suspended = self->earliest = self->ready = self->now;
+        self->looked = self->suspended = self->earliest = self->ready = self->now;
         self->thread_id = PyThread_get_thread_ident();
     }
     return (PyObject *)self;
@@ -209,38 +210,45 @@ static void count_iteration(Steps *self, ns_t length)
 static void steps_begin_poll(Steps *self, ns_t now)
 {
     count_iteration(self, now - self->poll_end);
-    if (now - self->poll_end >= WORK_NS)
+    if (self->may_wait)
         self->before_poll = switches_so_far();
     self->polling = 1;
     self->poll_began = self->poll_counted = self->now = now;
     set_since(self, 0);
 }
 
-/* Whether a poll has waited: what it finds came just then, else at some time since the poll before.
- * What came during long work is found at once; but where the thread then has to wait for a CPU, or
- * for the GIL, or on an emulated host, even that takes its time. */
-static int has_waited(Steps *self, ns_t length)
+/* Since when at the earliest what a poll has found may have come, if the poll had to wait; else
+ * NO_NS. What came before is found at once; but where the thread then has to wait for a CPU, or for
+ * the GIL, or on an emulated host, even that takes its time. */
+static ns_t came_since(Steps *self, ns_t now)
 {
-    if (self->poll_began - self->poll_end < WORK_NS)
-        return length >= WAITED_NS;
-    Switches so_far = switches_so_far();
-    long sleeps = so_far.sleeps - self->before_poll.sleeps;
-    int slept = sleeps > 0 && sleeps * GIL_NS < length && so_far.taken == self->before_poll.taken;
-    return length >= GIL_NS && (slept || so_far.sleeps + so_far.taken == 0);
+    ns_t length = now - self->poll_began;
+    if (length < WAITED_NS)
+        return NO_NS;
+    if (length < GIL_NS)
+        return self->poll_began - self->poll_end < WORK_NS ? now : NO_NS;
+    Switches before = self->before_poll, after = switches_so_far();
+    if (after.sleeps + after.taken == 0)
+        return now;
+    long sleeps = after.sleeps - before.sleeps;
+    if (after.taken != before.taken || sleeps < 1 || sleeps * GIL_NS >= length)
+        return NO_NS;
+    return now - (sleeps - 1) * GIL_NS;
 }
 
-/* A poll that was told not to wait takes long where its thread was kept from the CPU. */
+/* What a poll finds that did not have to wait came since the poll before it looked. One that was
+ * told not to wait takes long where its thread was kept from the CPU. */
 static void steps_end_poll(Steps *self, ns_t now)
 {
-    int waited = self->may_wait && self->polling && has_waited(self, now - self->poll_began);
+    ns_t since = self->polling && self->may_wait ? came_since(self, now) : NO_NS;
+    self->event_earliest = since == NO_NS ? self->looked : since;
     if (self->polling) {
         self->poll_ns += now - self->poll_counted;
         self->polls++;
         self->polling = 0;
+        self->looked = since == NO_NS ? self->poll_began : since;
     }
-    self->poll_end = self->now = now;
-    self->event_earliest = waited ? now : self->event_ready;
-    self->event_ready = now;
+    self->poll_end = self->now = self->event_ready = now;
 }
 
 static PyObject *steps_take_polls(Steps *self, PyObject *until)
@@ -403,6 +411,7 @@ static PyMemberDef steps_members[] = {
     NUMBER(ready),
     NUMBER(now),
     NUMBER(poll_end),
+    NUMBER(looked),
     NUMBER(event_earliest),
     NUMBER(event_ready),
     NUMBER(steps),

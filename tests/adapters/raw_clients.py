@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 120.0
+LIMIT_S, LOOK_S = 120.0, 0.5
 END_S = 20.0
 """How long a server on stdio may take to end by itself."""
 PROBE = (sys.executable, "-m", "mcp_probe")
@@ -125,9 +125,13 @@ class RawClient:
         return self.ask(id, "tools/call", name=tool, arguments=arguments)
 
     def wait_for(self, *ids: str, within_s: float = LIMIT_S) -> None:
+        deadline = time.monotonic() + within_s
         with self._come:
-            if not self._come.wait_for(lambda: all(id in self.answers for id in ids), within_s):
-                raise AssertionError(f"no answer to {[id for id in ids if id not in self.answers]}")
+            while not self._come.wait_for(lambda: all(id in self.answers for id in ids), LOOK_S):
+                ended = self.process.poll()
+                if ended is not None or time.monotonic() > deadline:
+                    why = "" if ended is None else f": its server has ended ({ended})"
+                    raise AssertionError(f"no answer to {[id for id in ids if id not in self.answers]}{why}")
 
     def wait_until_it_waits(self) -> None:
         """Until its tool ``wait`` does, which makes a file."""

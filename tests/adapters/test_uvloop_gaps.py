@@ -40,19 +40,21 @@ def thread(monkeypatch: pytest.MonkeyPatch) -> Thread:
 
 
 @pytest.mark.parametrize(
-    ("voluntary", "involuntary", "ms", "polled", "slept"),
+    ("voluntary", "involuntary", "ms", "polled", "ago_ms"),
     [
-        pytest.param(1, 0, 10, True, True, id="it slept"),
-        pytest.param(3, 0, 1_000, True, True, id="it slept, and other gaps were too short to be seen"),
-        pytest.param(0, 0, 10, False, False, id="its machine stood still"),
-        pytest.param(0, 2, 10, False, False, id="others took its CPU"),
-        pytest.param(1, 1, 10, True, False, id="it slept, or others took its CPU"),
-        pytest.param(2, 0, 10, True, False, id="it waited for the GIL, which wakes it every 5 ms"),
-        pytest.param(1, 0, 1, True, False, id="it may have found something at once"),
+        pytest.param(1, 0, 10, True, 0, id="it slept"),
+        pytest.param(3, 0, 1_000, True, 12.5, id="it slept, and may have waited for the GIL twice"),
+        pytest.param(81, 0, 1_000, True, 500, id="it slept, and may have waited for the GIL for long"),
+        pytest.param(0, 0, 10, False, None, id="its machine stood still"),
+        pytest.param(0, 2, 10, False, None, id="others took its CPU"),
+        pytest.param(1, 1, 10, True, None, id="it slept, or others took its CPU"),
+        pytest.param(2, 0, 10, True, None, id="it may have waited for the GIL all the time"),
+        pytest.param(99, 0, 500, True, None, id="so it may have where that woke it a bit late"),
+        pytest.param(1, 0, 1, True, None, id="it may have found something at once"),
     ],
 )
 def test_only_a_thread_that_gave_its_cpu_away_polled(
-    thread: Thread, voluntary: int, involuntary: int, ms: int, polled: bool, slept: bool
+    thread: Thread, voluntary: int, involuntary: int, ms: int, polled: bool, ago_ms: float | None
 ) -> None:
     gaps = Gaps()
     thread.voluntary, thread.involuntary = 50, 50  # in a step
@@ -60,7 +62,7 @@ def test_only_a_thread_that_gave_its_cpu_away_polled(
     thread.voluntary += voluntary
     thread.involuntary += involuntary
     gap = gaps.judge(BEGAN, BEGAN + ms * MS)
-    assert gap == Gap(BEGAN, polled, slept)
+    assert gap == Gap(BEGAN, polled, None if ago_ms is None else BEGAN + round((ms - ago_ms) * MS))
     thread.voluntary += 7
     assert gaps.judge(BEGAN, BEGAN + (ms + 1) * MS) == gap, "whoever asks again is told the same"
 
@@ -69,16 +71,16 @@ def test_a_gap_too_short_for_a_poll_is_none(thread: Thread) -> None:
     gaps = Gaps()
     gaps.step_ended(BEGAN)
     thread.voluntary += 1
-    assert gaps.judge(BEGAN, BEGAN + MS // 20) == Gap(BEGAN, False, False)
-    assert gaps.judge(BEGAN, BEGAN + 10 * MS).slept, "it was not over yet"
+    assert gaps.judge(BEGAN, BEGAN + MS // 20) == Gap(BEGAN, False, None)
+    assert gaps.judge(BEGAN, BEGAN + 10 * MS).came_ns == BEGAN + 10 * MS, "it was not over yet"
 
 
 def test_where_the_system_does_not_count_long_gaps_are_polls(thread: Thread) -> None:
     thread.voluntary = thread.involuntary = 0
     gaps = Gaps()
     gaps.step_ended(BEGAN)
-    assert gaps.judge(BEGAN, BEGAN + MS) == Gap(BEGAN, True, False)
-    assert gaps.judge(BEGAN + 1, BEGAN + 10 * MS) == Gap(BEGAN + 1, True, True)
+    assert gaps.judge(BEGAN, BEGAN + MS) == Gap(BEGAN, True, None)
+    assert gaps.judge(BEGAN + 1, BEGAN + 10 * MS) == Gap(BEGAN + 1, True, BEGAN + 10 * MS)
 
 
 class Reader(asyncio.Protocol):

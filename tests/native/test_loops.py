@@ -24,6 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mcp_probe.capture.context_switches import GIL_NS
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.clock import now_ns
@@ -674,13 +675,16 @@ def send_while(loop: Any, monitor: Any, blocked_s: float, after_s: float) -> tup
 
 
 def test_what_a_poll_that_waited_found_came_just_then(twin: str) -> None:
-    off = []
+    """Or in the time for which the loop may have waited for the GIL, once the thread that sends has it."""
+    off, vague = [], []
     with loop_of() as loop, followed(loop) as monitor:
         for _ in range(5):  # on a busy machine the thread itself may run late
             sent, earliest, ready = send_while(loop, monitor, 0, 0.05)
-            assert earliest == ready >= sent
+            assert earliest <= ready >= sent
             off.append(ready - sent)
+            vague.append(ready - earliest)
     assert min(off) < 5_000_000
+    assert min(vague) <= GIL_NS
 
 
 def test_what_came_while_the_loop_was_blocked_did_so_between_two_polls(twin: str) -> None:

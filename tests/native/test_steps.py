@@ -55,7 +55,7 @@ class World:
     def __init__(self, steps: Any, raw: Any) -> None:
         self.steps = steps
         self.people = [raw(number, "request", "tools/call", "t", "stdio") for number in range(PEOPLE)]
-        for name in ("now", "poll_end", "event_earliest", "event_ready", "suspended", "earliest", "ready"):
+        for name in ("now", "poll_end", "looked", "event_earliest", "event_ready", "suspended", "earliest", "ready"):
             setattr(steps, name, 1_000_000)
         if isinstance(steps, PythonMonitor):
             steps._counted_ns = 1_000_000
@@ -167,7 +167,7 @@ def test_polls_are_counted_alike_however_often_the_counts_are_taken(script: list
 
 def test_the_fields_of_a_new_loop_are_those_of_the_python_twin() -> None:
     fresh = [shown_steps(kind()) for kind in (PythonMonitor, NativeMonitor)]
-    instants = ("suspended", "earliest", "ready", "now", "poll_end", "event_earliest", "event_ready")
+    instants = ("suspended", "earliest", "ready", "now", "poll_end", "looked", "event_earliest", "event_ready")
     for seen in fresh:
         assert len({seen.pop(name) for name in instants}) == 1
     assert fresh[0] == fresh[1]

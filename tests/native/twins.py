@@ -28,7 +28,7 @@ REQUEST_FIELDS: tuple[str, ...] = tuple(
 )
 STEP_FIELDS: tuple[str, ...] = tuple(
     """
-    unit since suspended earliest ready now poll_end event_earliest event_ready steps ordinal wake inherit alive
+    unit since suspended earliest ready now poll_end looked event_earliest event_ready steps ordinal wake inherit alive
     stretches thread_id loop_id shows may_wait
     """.split()  # noqa: SIM905
 )
