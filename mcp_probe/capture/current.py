@@ -36,16 +36,23 @@ class Exchange:
         self._around: RawRequest | None = None  # whose work that task did before
 
     def brought(self, raw: RawRequest) -> None:
-        """``raw`` is the message that came in this exchange. Its body is complete: it arrived with its last byte.
+        """``raw`` is the message that came in this exchange.
 
         If nobody knows since when it may have been there, how long it waited is unavailable.
         """
-        arrival, earliest = (self._began_ns, None) if self._delivery is None else self._delivery.arrival()
+        arrival, earliest = self.arrival()
         raw.arrival_ns = arrival
         raw.arrival_earliest_ns = earliest
         raw.transport_seen = earliest is not None
         raw.request_bytes = self._body_bytes
         self.raw = raw
+
+    def arrival(self) -> tuple[int, int | None]:
+        """When its message came, at the latest and at the earliest (``None``: unknown).
+
+        Call it once its body is complete: it arrived with its last byte.
+        """
+        return (self._began_ns, None) if self._delivery is None else self._delivery.arrival()
 
     def lend(self) -> None:
         """From here on the task that serves this exchange works for its request, and so do the tasks that it starts.

@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
-from mcp_probe.capture.stdin_reads import LineStamps
+from mcp_probe.capture.stdin_reads import LineStamp, LineStamps
 from mcp_probe.clock import now_ns
 from mcp_probe.model import Outcome
 from mcp_probe.record.assemble import LATE_NS
-from mcp_probe.record.raw import RawRequest, give_up
+from mcp_probe.record.raw import ClientWait, RawRequest, give_up
 
 MAX_WRITER_WAITS = 1024
 MAX_WRITE_WAITS = 64
@@ -54,6 +54,10 @@ def name_of(method: str, params: Any) -> str | None:
         if isinstance(name, str):
             return name[:MAX_NAME]
     return None
+
+
+def _exchange_of(context: Context | None) -> Exchange | None:
+    return EXCHANGE.get() if context is None else context.get(EXCHANGE)
 
 
 class Channel:
@@ -95,7 +99,7 @@ class Channel:
         message, kind = message_in(item)
         if kind != _REQUEST and kind != _NOTIFICATION:
             if kind != _OTHER:
-                self._answered(message)
+                self._answered(message, stamp, context)
             return None
         if kind == _NOTIFICATION and self.handed is not None and self.session is None:
             return None  # nobody would end it: its server is not attached
@@ -112,7 +116,7 @@ class Channel:
             raw.arrival_ns, raw.arrival_earliest_ns, raw.request_bytes = stamp
             raw.decode_ns = now - max(self._ready()[2], stamp[0])
         else:
-            exchange = EXCHANGE.get() if context is None else context.get(EXCHANGE)
+            exchange = _exchange_of(context)
             if exchange is None or not self._arrived_by(exchange, raw):
                 raw.arrival_ns = now
                 raw.transport_seen = False
@@ -355,11 +359,20 @@ class Channel:
         raw.write_seen = raw.kind == "request" and (exchange.answers or self.writer_seen)
         return True
 
-    def _answered(self, message: Any) -> None:
-        """The client may have answered a request of ours."""
-        asked = self.asked.pop(getattr(message, "id", None), None)
-        if asked is not None:
-            asked[0].client_waits = [*asked[0].client_waits, (asked[1], now_ns())]
+    def _answered(self, message: Any, stamp: LineStamp | None, context: Context | None) -> None:
+        """The client may have answered a request of ours. Its answer may have been there for long."""
+        asker, asked = self.asked.pop(getattr(message, "id", None), (None, 0))
+        if asker is None:
+            return
+        now = now_ns()
+        if stamp is not None:
+            arrival, earliest, _ = stamp
+        else:
+            exchange = _exchange_of(context)
+            arrival, since = (now, now) if exchange is None else exchange.arrival()
+            earliest = arrival if since is None else since
+        arrival, earliest = max(asked, arrival), max(asked, earliest)
+        asker.client_waits = [*asker.client_waits, ClientWait(asked, earliest, arrival, now)]
 
     def _notifies(self, item: Any) -> None:
         """A handler tells the client something. A server inside of a tool has a channel of its own."""

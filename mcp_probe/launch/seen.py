@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mcp_probe.adapters.trials import LOOPS
 from mcp_probe.launch.sight import Facts
 from mcp_probe.report.blocks import Block, Cell, Column, Flow, Grid, Heading, Paragraph, Role, Span, words
+from mcp_probe.report.sections.memory import plainly
 
 ABSENT = "not here"
 _NO_REQUEST = "no request is seen"
@@ -117,7 +118,7 @@ def _memory(facts: Facts) -> Row:
     if "payload sizes" in told:
         return Row("memory", (ABSENT,), told)
     tag = "exact" if "native-shadow" in told else "bounded" if "native-hybrid" in told else "estimate"
-    return Row("memory", (tag,), told)
+    return Row("memory", (tag,), plainly(told))
 
 
 def _accelerator(facts: Facts) -> Row:

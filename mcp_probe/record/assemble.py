@@ -22,6 +22,7 @@ from mcp_probe.record.raw import (
     WAKE_UNKNOWN,
     AwaitMark,
     Claim,
+    ClientWait,
     Job,
     Kept,
     RawRequest,
@@ -272,6 +273,7 @@ def _fold(total: Spilled, raw: RawRequest, marks: Sequence[StepMark], end: int) 
     claims = unit_claims(marks, units, total.last, start, end)
     claims.extend(total.tail)
     claims.extend((a, b, _GC) for a, b in raw.pauses)
+    claims.extend((wait.answered_ns, wait.read_ns, _READY) for wait in raw.client_waits)
     for job in raw.jobs:
         claims.extend(job_claims(job, end))
         if job.start_ns is not None:
@@ -505,7 +507,7 @@ def _awaits(raw: RawRequest, total: Spilled, result: int, short_ns: int) -> tupl
     if total.stages is None:
         return ()
     stretches = [*total.stages, *total.tail]
-    marks = [*raw.awaits, *(AwaitMark(a, b, _CLIENT, None) for a, b in raw.client_waits)]
+    marks = [*raw.awaits, *(AwaitMark(*_by_client(wait), _CLIENT, None) for wait in raw.client_waits)]
     ended = {
         look[:2] for _, _, look in total.looked
     }  # by the step that runs right now, of which ``units`` does not know
@@ -521,16 +523,30 @@ def _awaits(raw: RawRequest, total: Spilled, result: int, short_ns: int) -> tupl
 def _client_wait(raw: RawRequest, first: int, result: int) -> int | None:
     if not raw.client_waits:
         return None
-    return sum(b - a for a, b, _ in partition(((a, b, _AWAITING) for a, b in raw.client_waits), first, result))
+    claims = ((*_by_client(wait), _AWAITING) for wait in raw.client_waits)
+    return sum(b - a for a, b, _ in partition(claims, first, result))
+
+
+def _by_client(wait: ClientWait) -> tuple[int, int]:
+    """While its client had not answered. Then the answer waited for the loop."""
+    return wait.asked_ns, wait.answered_ns
 
 
 def _waits(raw: RawRequest, first: int, end_ns: int, handling: list[Wait]) -> tuple[Wait, ...]:
     arrival = raw.arrival_ns
     if arrival is None:
-        return (*handling, *_write_waits(raw, end_ns))
+        return (*handling, *_answers_unread(raw), *_write_waits(raw, end_ns))
     earliest = arrival if raw.arrival_earliest_ns is None else min(raw.arrival_earliest_ns, arrival)
     queued = (Wait(earliest, arrival, first, "queue"),) if first - earliest > LATE_NS else ()
-    return (*queued, *handling, *_write_waits(raw, end_ns))
+    return (*queued, *handling, *_answers_unread(raw), *_write_waits(raw, end_ns))
+
+
+def _answers_unread(raw: RawRequest) -> Iterable[Wait]:
+    """While an answer of its client lay there, the handler could have run."""
+    for _, earliest, answered, read in raw.client_waits:
+        until = read if raw.result_ns is None else min(read, raw.result_ns)
+        if until - earliest > LATE_NS:
+            yield Wait(earliest, min(answered, until), until, "ready")
 
 
 def _write_waits(raw: RawRequest, end_ns: int) -> Iterable[Wait]:
@@ -584,10 +600,11 @@ def _quality(raw: RawRequest, total: Spilled, first: int, *, runs: bool, wakes: 
         else:
             rows.append(("write_wait", "unavailable", None, None))
         rows.append(("write_flush", "unavailable", None, None))
-    if total.vague_ns > 0 and wakes:
+    vague = total.vague_ns + sum(wait.answered_ns - wait.earliest_ns for wait in raw.client_waits)
+    if vague > 0 and wakes:
         ready, waiting, awaiting = total.parts[_READY], total.parts[_WAIT], total.parts[_AWAITING]
-        rows.append(("ready_wait", "bounded", ready, ready + total.vague_ns))
-        rows.append(("awaiting", "bounded", max(0, awaiting - total.vague_ns), awaiting))
+        rows.append(("ready_wait", "bounded", ready, ready + vague))
+        rows.append(("awaiting", "bounded", max(0, awaiting - vague), awaiting))
         if waiting:
-            rows.append(("executor_wait", "bounded", max(0, waiting - total.vague_ns), waiting))
+            rows.append(("executor_wait", "bounded", max(0, waiting - vague), waiting))
     return tuple(rows)

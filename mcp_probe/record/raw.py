@@ -54,6 +54,15 @@ class AwaitMark(NamedTuple):
     library: str | None = None  # whose call keeps its thread until it returns; None: its task is suspended
 
 
+class ClientWait(NamedTuple):
+    """A question to the client: asked, its answer at the server between its bounds, and read off the transport."""
+
+    asked_ns: int
+    earliest_ns: int
+    answered_ns: int
+    read_ns: int
+
+
 class AwaitLook(NamedTuple):
     """One look at a suspended task: it names the whole suspension, for the stack cannot change until the task runs."""
 
@@ -247,7 +256,7 @@ class PythonRequest:
     pauses: Sequence[tuple[int, int]] = ()
     awaits: Sequence[AwaitMark] = ()  # by hooks, on the loop's thread and in jobs
     looks: Sequence[AwaitLook] = ()  # by the thread that looks, which is the only one to append
-    client_waits: Sequence[tuple[int, int]] = ()
+    client_waits: Sequence[ClientWait] = ()
     write_waits: Sequence[tuple[int, int]] | None = None  # its writer waited for the loop; None: it was not seen
     spilled: Spilled | None = None
     decode_ns: int | None = None

@@ -25,7 +25,7 @@ from mcp_probe.report.sections.executors import executors
 from mcp_probe.report.sections.leaks import leaks
 from mcp_probe.report.sections.loop import event_loop
 from mcp_probe.report.sections.measures import measures
-from mcp_probe.report.sections.memory import memory
+from mcp_probe.report.sections.memory import memory, plainly
 from mcp_probe.report.sections.operations import operations
 from mcp_probe.report.sections.waits import blocked_by, slow_steps
 
@@ -357,7 +357,7 @@ def _footnotes(summary: Summary, notation: Notation) -> Iterator[Block]:
     if probe.accelerator not in (None, "active"):
         yield _note("accelerator", f"{probe.accelerator}; the same figures, at more cost to the server")
     if probe.memory is not None and all(row.memory.method is None for row in summary.operations):
-        yield _note("memory", probe.memory)
+        yield _note("memory", plainly(probe.memory))
     if probe.awaits == "off":
         yield _note("awaits", "off: nothing looked at what calls wait for while they are suspended")
     for note in dict.fromkeys((*summary.notes, *probe.notes)):

@@ -85,8 +85,11 @@ class Stamps:
 class Came:
     """The bytes of an HTTP exchange."""
 
+    def __init__(self, latest: int = 50, earliest: int = 40) -> None:
+        self.bounds = latest, earliest
+
     def arrival(self) -> tuple[int, int]:
-        return 50, 40
+        return self.bounds
 
 
 def an_exchange() -> Exchange:
@@ -292,8 +295,21 @@ def test_a_question_to_the_client_is_its_askers_wait() -> None:
     world.do("request", 1, "tools/call", "tool", "dict", "none")
     world.do("asks", 7, 0)
     world.do("answered", 7)
-    [(asked, answered)] = world.raws[0].client_waits
-    assert world.raws[0].taken_ns <= asked <= answered and world.channel.asked == {}
+    [(asked, earliest, answered, read)] = world.raws[0].client_waits
+    assert world.raws[0].taken_ns <= asked <= earliest == answered == read and world.channel.asked == {}
+
+
+def test_an_answer_of_the_client_came_when_its_exchange_did() -> None:
+    world = World()
+    world.do("request", 1, "tools/call", "tool", "dict", "none")
+    world.do("asks", 7, 0)
+    raw, asked = world.channel.asked[7]
+    inside = Context()
+    inside.run(EXCHANGE.set, Exchange(asked + 40, Came(asked + 30, asked + 20), 7))  # type: ignore[arg-type]
+    world._receive(Result(id=7, result={}), inside)
+    [(began, earliest, answered, read)] = raw.client_waits
+    assert (began, earliest, answered) == (asked, asked + 20, asked + 30)
+    assert read > answered
 
 
 def test_two_threads_that_end_one_request_end_it_once() -> None:

@@ -75,7 +75,7 @@ def test_where_all_works_each_loop_has_its_own_column() -> None:
         (without("awaits"), "awaits", ABSENT, "switched off"),
         (with_hook("memory", "does not apply: switched off"), "memory", ABSENT, "switched off"),
         (with_hook("memory", "active (light: payload sizes only (x))"), "memory", ABSENT, "payload sizes only (x)"),
-        (with_hook("memory", "active (detailed: native-shadow, all)"), "memory", "exact", "native-shadow"),
+        (with_hook("memory", "active (detailed: native-shadow, all)"), "memory", "exact", "detailed: all"),
         (with_hook("memory", "active (detailed: tracemalloc, all)"), "memory", "estimate", "tracemalloc"),
         (with_hook("accelerator", "not built here"), "accelerator", ABSENT, "not built here"),
         (replace(WHOLE, packages={"mcp": "2.3.0"}), "queue, HTTP", ABSENT, "neither uvicorn nor hypercorn"),

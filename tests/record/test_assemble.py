@@ -15,6 +15,7 @@ from mcp_probe.record.raw import (
     WAKE_SPLIT,
     WAKE_THREAD,
     WAKE_UNKNOWN,
+    ClientWait,
     Job,
     RawRequest,
     Spilled,
@@ -430,8 +431,27 @@ def test_awaits_beside_another_task_are_not_sequential() -> None:
 
 def test_waits_for_the_client_are_merged_and_end_with_the_handling() -> None:
     raw = request((1, 30, 30, 30, 30, 40, WAKE_LOOP), alive={1: 40}, result=400)
-    raw.client_waits = [(50, 100), (80, 150), (390, 500)]
-    assert assemble(raw, 420).client_wait_ns == 100 + 10
+    raw.client_waits = [
+        ClientWait(50, 100, 100, 100),
+        ClientWait(80, 150, 150, 150),
+        ClientWait(390, 500, 500, 500),
+    ]
+    record = assemble(raw, 420)
+    assert record.client_wait_ns == 100 + 10
+    assert (record.waits, record.budget.ready_wait) == ((), 0)
+
+
+def test_an_answer_of_the_client_that_nobody_read_waited_for_the_loop() -> None:
+    ms = LATE_NS
+    raw = request((1, 1, 1, 1, 1, 2 * ms, WAKE_LOOP), alive={1: 2 * ms}, result=500 * ms)
+    raw.first_step_ns = 1
+    raw.client_waits = [ClientWait(2 * ms, 20 * ms, 22 * ms, 422 * ms)]
+    record = assemble(raw, 500 * ms)
+    assert record.client_wait_ns == 20 * ms
+    assert record.waits == (Wait(20 * ms, 22 * ms, 422 * ms, "ready"),)
+    assert (record.budget.ready_wait, record.budget.awaiting) == (400 * ms, 98 * ms)
+    assert ("ready_wait", "bounded", 400 * ms, 402 * ms) in record.quality
+    assert ("awaiting", "bounded", 96 * ms, 98 * ms) in record.quality
 
 
 def test_a_queued_request_waited_in_the_queue_from_its_arrival() -> None:

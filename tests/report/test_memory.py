@@ -7,6 +7,7 @@ import pytest
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.model import MemoryUse, Summary
 from mcp_probe.report.console import render
+from mcp_probe.report.sections.memory import plainly
 from tests.aggregate.summaries import make_hunt
 from tests.frames import make_end, make_header, make_process, make_request
 
@@ -135,3 +136,20 @@ def test_a_range_wider_than_three_times_shows_no_lower_end() -> None:
     text = " ".join(" ".join(shown).split())
     assert "generate 16 MB 16 MB ≤15.8 MB ≤15.8 MB" in text
     assert "[4–11 kB]" in text
+
+
+@pytest.mark.parametrize(
+    ("told", "plain"),
+    [
+        (
+            "light: native-hybrid, all Python allocations, owners > 512 B",
+            "light: all Python allocations; whose blocks of up to 512 B are is not followed",
+        ),
+        ("detailed: native-shadow, all Python allocations", "detailed: all Python allocations"),
+        ("detailed: tracemalloc, all Python allocations", "detailed: all Python allocations by tracemalloc"),
+        ("light: payload sizes and the process's RSS only (no accelerator)",) * 2,
+        ("off",) * 2,
+    ],
+)
+def test_tier_and_back_end_are_told_in_a_readers_words(told: str, plain: str) -> None:
+    assert plainly(told) == plain

@@ -99,6 +99,16 @@ def source(method: str | None, scope: str | None) -> str:
     return " by ".join(filter(None, (allocations or "allocations", None if method in NATIVE else method)))
 
 
+def plainly(told: str) -> str:
+    """``light: native-hybrid, all Python allocations, owners > 512 B`` in a reader's words; a reason as it is."""
+    tier, _, found = told.partition(": ")
+    method, _, scope = found.partition(", ")
+    if method not in {*NATIVE, "tracemalloc", "jemalloc"}:
+        return told
+    _, some, above = scope.partition(", owners > ")
+    return f"{tier}: {source(method, scope)}" + (f"; whose blocks of up to {above} are is not followed" if some else "")
+
+
 def _more(summary: Summary, shown: Iterable[OperationSummary]) -> Iterator[str]:
     """Which tier tells what this one leaves open."""
     if any(_is_wide(row.quality.get(name, EXACT)) for row in shown for name in _BOUNDED):
