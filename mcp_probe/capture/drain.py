@@ -166,10 +166,10 @@ class Drain:
             yield step_record(*self._take_slow())
         for monitor, watch in hub.watchdog.watches():
             running = watch.running(hub.slow_step_ns)
-            if running is None:
-                continue
-            since, now, cpu, queued, place = running
             owner = monitor.owner
+            if running is None or monitor.since != running[0]:
+                continue  # it is over by now, and the next one may be another request's
+            since, now, cpu, queued, place = running
             yield StepRecord(
                 start_ns=since,
                 end_ns=now,

@@ -107,8 +107,8 @@ def step_of(hub: Hub, names: StackNames, monitor: LoopMonitor) -> StepNow | None
         if place is not None:
             where, function, call = f"{place.file}:{place.line}", place.function, place.library
             call = call or names.called(frame)[0]
-        if monitor.since != since:
-            return None
+    if monitor.since != since:
+        return None
     cpu = _cpu_of(monitor, since)
     operation = LOOP_OPERATION if owner is None else owner.operation
     request = None if owner is None else owner.id
@@ -217,7 +217,9 @@ class _Moment:
         """The step that is its work: its own, or that of a request that is part of it."""
         for ordinal, monitor in self._monitors.items():
             owner, step = monitor.owner, self._steps[ordinal]
-            while step is not None and owner is not None:
+            if step is None or owner is None or owner.id != step.request:
+                continue  # another step runs by now
+            while owner is not None:
                 if owner is raw:
                     return step
                 owner = owner.parent
