@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-_claims: list[socket.socket] = []
+_claims: dict[int, socket.socket] = {}
 _CHOICE = random.SystemRandom()  # not the seeded one: runs of this suite may stand side by side
 
 
@@ -25,6 +27,16 @@ def free_port() -> int:
         except OSError:
             claim.close()
             continue
-        _claims.append(claim)
+        _claims[port] = claim
         return port
     raise AssertionError("no port is free")
+
+
+@contextmanager
+def port_for_now() -> Iterator[int]:
+    """Such a port, which others may have after the block: a process that asks for hundreds has no more descriptors."""
+    port = free_port()
+    try:
+        yield port
+    finally:
+        _claims.pop(port).close()

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.adapters.asgi_client import META
 from tests.adapters.raw_clients import HttpClient, RawClient, StdioClient
-from tests.ports import free_port
+from tests.ports import port_for_now
 from tools.findings.cells import Cell, Load
 from tools.findings.matrix import OTHERS_SHARE, Run, wrong_of
 from tools.findings.warm import Warm
@@ -112,31 +112,36 @@ def _ticks_of(pid: int) -> int:
 def _summary(
     cell: Cell, tool: str, around: Surroundings, folder: Path, called: ExitStack, *, is_forked: bool
 ) -> Mapping[str, Any]:
-    port = free_port()
+    with port_for_now() as port:
+        client = _client_of(cell, tool, around, folder, port, is_forked=is_forked)
+        with client:
+            later = [
+                asked
+                for number, load in enumerate(cell.workload.loads[cell.form])
+                for asked in _send(client, load, tool, number)
+            ]
+            client.wait_for(*later)
+            called.close()
+    failed = [answer for _, answer in client.answers.values() if "error" in answer or answer["result"].get("isError")]
+    if failed and not cell.workload.has_errors:
+        raise ValueError(f"{len(failed)} calls failed, such as {json.dumps(failed[0])[:300]}")
+    return client.summary
+
+
+def _client_of(
+    cell: Cell, tool: str, around: Surroundings, folder: Path, port: int, *, is_forked: bool
+) -> RawClient:
+    """Of its server, which is started."""
     python = sys.executable if cell.sdk == "mcp2" else str(ROOT / ".envs" / cell.sdk / "bin" / "python")
     command = [python, str(SERVER), cell.workload.name, cell.form, tool, cell.transport, str(port)]
     command += [around.quick, around.slow]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MCP_PROBE_")}
     environment |= {"PYTHONPATH": str(ROOT) if cell.sdk == "mcp2" else "", **cell.workload.environment}
     start = around.warm.of(python).start if is_forked else None
-    client: RawClient
     if cell.transport == "stdio":
-        client = _Answering(command, folder, environment, start=start)
-    else:
-        made = _Stateless if cell.workload.is_stateless else HttpClient
-        client = made(command, folder, environment, port, "/mcp", start=start)
-    with client:
-        later = [
-            asked
-            for number, load in enumerate(cell.workload.loads[cell.form])
-            for asked in _send(client, load, tool, number)
-        ]
-        client.wait_for(*later)
-        called.close()
-    failed = [answer for _, answer in client.answers.values() if "error" in answer or answer["result"].get("isError")]
-    if failed and not cell.workload.has_errors:
-        raise ValueError(f"{len(failed)} calls failed, such as {json.dumps(failed[0])[:300]}")
-    return client.summary
+        return _Answering(command, folder, environment, start=start)
+    made = _Stateless if cell.workload.is_stateless else HttpClient
+    return made(command, folder, environment, port, "/mcp", start=start)
 
 
 def _send(client: RawClient, load: Load, tool: str, number: int) -> Iterator[str]:
