@@ -128,9 +128,7 @@ def _summary(
     return client.summary
 
 
-def _client_of(
-    cell: Cell, tool: str, around: Surroundings, folder: Path, port: int, *, is_forked: bool
-) -> RawClient:
+def _client_of(cell: Cell, tool: str, around: Surroundings, folder: Path, port: int, *, is_forked: bool) -> RawClient:
     """Of its server, which is started."""
     python = sys.executable if cell.sdk == "mcp2" else str(ROOT / ".envs" / cell.sdk / "bin" / "python")
     command = [python, str(SERVER), cell.workload.name, cell.form, tool, cell.transport, str(port)]
