@@ -15,6 +15,7 @@ import pytest
 
 from mcp_probe.adapters import uvloop_loop
 from mcp_probe.adapters.uvloop_loop import Gap, Gaps
+from mcp_probe.capture.context_switches import switches_so_far
 from tests.adapters.test_loop_conformance import MS, UVLOOP, probing, spin, the_monitor
 from tests.running import run_on
 
@@ -131,8 +132,9 @@ def test_what_came_during_a_block_did_not_just_come() -> None:
     assert all(each is not None and each <= sent for each in since)
 
 
-def test_what_wakes_an_idle_loop_just_came() -> None:
-    """So it is in some round: others may take the CPU, and then nobody knows."""
+def test_what_wakes_an_idle_loop_just_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or some waits for the GIL before. Here others never take the CPU: then nobody would know."""
+    monkeypatch.setattr(uvloop_loop, "switches_so_far", lambda: (switches_so_far()[0], 1))
     for _ in range(6):
         since: list[int | None] = []
         asked: list[int] = []
@@ -151,6 +153,6 @@ def test_what_wakes_an_idle_loop_just_came() -> None:
 
         run_on(UVLOOP, main)
         assert len(since) == 1
-        if since[0] is not None and asked[0] - since[0] < 5 * MS:
+        if since[0] is not None and asked[0] - since[0] < 100 * MS:
             return
     pytest.fail("in none of 6 rounds")
