@@ -301,7 +301,7 @@ CASES = [
         calls=150,
     ),
     Case(
-        row("mcp-graphql", "graphql", servers.graphql(7)),
+        row("mcp-graphql", "graphql", servers.graphql(9)),
         "each call builds and checks a query for all fields, five deep, on the loop (server.py:509, 512, 516)",
         COMPUTED,
         "mcp_graphql/server.py",
