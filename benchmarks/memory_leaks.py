@@ -34,6 +34,8 @@ PAGE = ROOT / "docs" / "memory.md"
 
 CALLS = 3 * FILLED
 AT_ONCE = 10
+PAUSE_S = 0.5
+"""Between bursts: a hunt looks about twice a second, and three looks are the least that growth is told from."""
 NAMED = 11
 WITHIN = 0.25
 
@@ -105,6 +107,7 @@ def hunted(kinds: Sequence[Kind], calls: int, folder: Path) -> Summary | None:
         with (folder / "stderr").open("w") as errors:
             async with stdio_client_session(command, environment={"PYTHONPATH": str(ROOT)}, stderr=errors) as session:
                 for first in range(0, calls, AT_ONCE):
+                    await anyio.sleep(PAUSE_S)
                     numbers = range(first, min(calls, first + AT_ONCE))
                     await session.pipelined(
                         [Call(kind.name, {"number": number}) for number in numbers for kind in kinds]

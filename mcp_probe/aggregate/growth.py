@@ -36,6 +36,10 @@ MIN_BYTES = 256.0
 """Bytes a call. Workload: a clean tool of mcp 2.3. Its latest thousand calls keep up to 200 of bookkeeping (notes of
 slow steps and thread jobs, contexts of idle worker threads)."""
 
+ONE_LOOK_BYTES = 512.0
+"""The same after one look only. Workload: ninety quick calls of `benchmarks/memory_kinds.py` (`weak_dicts`,
+`c_through_ctypes`) with mcp 2.3, which end before a second look: each seemed to keep 256 to 306 bytes."""
+
 MIN_TRACED_BYTES = 32.0
 """Bytes a call if they are not bookkeeping: one line of the server, or of a library that it chose, allocated much of
 them in most calls. Workload: clean tools of mcp 2.3. Four groups in five hold 0-6 bytes a call; on a busy machine up to
@@ -143,7 +147,8 @@ class GrowthTally:
         older = sorted(held / max(1, calls) for calls, held in settled[: len(self.groups) // 2])
         least = older[int((1 - STILL_HELD) * len(older))]
         is_traced = sites.is_at_one_line(least, self.calls) or (are_lines_known and least < MIN_TRACED_BYTES)
-        enough = MIN_TRACED_BYTES if is_traced else MIN_BYTES
+        untraced = MIN_BYTES if len(self.points) > 1 else ONE_LOOK_BYTES
+        enough = MIN_TRACED_BYTES if is_traced else untraced
         grows = least >= max(enough, rate / 4)
         floor = max(enough, rate / 3)  # a leak would be part of the average
         if grows and rate < FREE_LISTS_HIDE:  # reported as a lower bound, and the mean includes bookkeeping

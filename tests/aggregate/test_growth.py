@@ -35,9 +35,10 @@ def hunt_of(*frames: GrowthSample | GrowthSites) -> LeakHunt:
 
 
 def grouped(rates: list[float], calls: int = 160) -> Growth:
-    """The row of calls of which each sixteenth keeps so many bytes a call."""
+    """The row of calls of which each sixteenth keeps so many bytes a call, after a second look."""
     groups = tuple((calls // 16, round(rate * (calls // 16))) for rate in rates)
-    (row,) = hunt_of(sample(calls, sum(size for _, size in groups), groups)).operations
+    earlier = sample(calls // 2, sum(size for _, size in groups[:8]), groups[:8])
+    (row,) = hunt_of(earlier, sample(calls, sum(size for _, size in groups), groups)).operations
     return row
 
 
@@ -47,6 +48,15 @@ def grouped(rates: list[float], calls: int = 160) -> Growth:
 def test_a_leak_is_what_older_calls_still_hold() -> None:
     row = grouped([500.0] * 16)
     assert (row.verdict, row.bytes_per_call, row.quality.tag) == ("grows", 500.0, "lower")
+
+
+def test_one_look_must_find_twice_as_much() -> None:
+    """Workload: ninety quick calls of an innocent, whose only look found as much in each group."""
+    rates = [900.0, *[280.0] * 13, 300.0, 700.0]
+    groups = tuple((10, round(10 * rate)) for rate in rates)
+    held = sum(size for _, size in groups)
+    once, earlier = sample(160, held, groups), sample(80, held // 2, groups[:8])
+    assert [hunt_of(*looks).operations[0].verdict for looks in ([once], [earlier, once])] == ["steady", "grows"]
 
 
 def test_above_what_free_lists_can_hide_the_rate_is_exact() -> None:
@@ -87,6 +97,7 @@ def traced(
     held = sum(size for _, size in groups)
     lines = (("add", "/srv/server.py", 7, "add", round(SMALL) * blocks, blocks),) if blocks else ()
     (row,) = hunt_of(
+        sample(10, 1, groups),
         sample(looked_at, 1, groups, rows=(("tools/call", "add", looked_at, held, groups),), are_lines_known=True),
         GrowthSites(2, lines, (), own, looks),
         sample(calls, held, groups, are_lines_known=True),
@@ -238,7 +249,7 @@ def test_the_fold_tells_of_the_hunts_of_several_processes_and_of_none_where_ther
     for fold in (first, second):
         fold.add(make_header())
     assert first.summary().leaks is None
-    first.add(sample(160, 1, ((10, 5_000),) * 16))
+    first.add(sample(160, 1, ((10, 6_000),) * 16))
     second.add(sample(160, 1, ((10, 0),) * 16))
     first.merge(second)
     found = first.summary().leaks
