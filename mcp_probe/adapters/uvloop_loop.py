@@ -208,9 +208,10 @@ class UvloopMonitor(LoopMonitor):
     def _note_gap(self, now: int) -> None:
         """A gap before this callback: the loop polled; the busy stretch before it counts as one iteration."""
         gap = self._gaps.judge(self.now, now)
-        if gap.polled:
+        if now - gap.began >= SAME_STRETCH_NS:  # how busy the loop is stays an estimate
             self.begin_poll(gap.began)
             self.end_poll(now)
+        if gap.polled:
             self._found_after = gap.began if gap.came_ns is None else gap.came_ns
 
     @guarded
