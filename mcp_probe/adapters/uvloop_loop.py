@@ -4,7 +4,8 @@
 schedule their steps through them, so every task step is seen. Not seen: libuv's own socket
 callbacks (what they wake became ready at the earliest when the loop was last seen to wait) and the
 poll, so utilization and arrival delay are estimates from busy stretches. A gap between two callbacks says
-when something came if the thread gave its CPU away in it, where the system counts that (Linux); elsewhere if it was long.
+when something came if the thread gave its CPU away in it, where the system counts that (Linux); elsewhere if it was
+long.
 
 Source: uvloop/loop.pyx, 0.22-0.23.
 """
