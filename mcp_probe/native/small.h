@@ -86,7 +86,7 @@ static inline unsigned int word_for(account_ref owner, size_t size)
            (unsigned int)(owner >> 32) << (SIZE_BITS + INDEX_BITS) | (unsigned int)size;
 }
 
-/* NULL where the owner is gone: so many generations fit into a word (see forget_dead_words). */
+/* NULL where the owner is gone: only so many generations fit (see forget_dead_words). */
 static inline account_t *owner_in(unsigned int word)
 {
     account_t *account = &accounts[word >> SIZE_BITS & (MAX_ACCOUNTS - 1)];

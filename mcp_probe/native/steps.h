@@ -11,7 +11,7 @@ typedef struct {
     ns_t poll_counted; /* up to then the running poll is in poll_ns */
     unsigned __int128 sum_sq;
     unsigned long thread_id;
-    Switches before_poll;          /* of its thread, as a poll after work began */
+    Switches before_poll;          /* of its thread, as the last poll that may wait began */
     int wake, inherit_wake, shows; /* shows: what can be seen of a request that steps here */
     char alive, stretches, inherits, polling, may_wait; /* may_wait: the poll that is to end */
     unsigned long long loop_id;                         /* address of the loop; never followed */

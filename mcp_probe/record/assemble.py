@@ -533,12 +533,12 @@ def _by_client(wait: ClientWait) -> tuple[int, int]:
 
 
 def _waits(raw: RawRequest, first: int, end_ns: int, handling: list[Wait]) -> tuple[Wait, ...]:
-    arrival = raw.arrival_ns
+    arrival, later = raw.arrival_ns, (*handling, *_answers_unread(raw), *_write_waits(raw, end_ns))
     if arrival is None:
-        return (*handling, *_answers_unread(raw), *_write_waits(raw, end_ns))
+        return later
     earliest = arrival if raw.arrival_earliest_ns is None else min(raw.arrival_earliest_ns, arrival)
     queued = (Wait(earliest, arrival, first, "queue"),) if first - earliest > LATE_NS else ()
-    return (*queued, *handling, *_answers_unread(raw), *_write_waits(raw, end_ns))
+    return (*queued, *later)
 
 
 def _answers_unread(raw: RawRequest) -> Iterable[Wait]:
