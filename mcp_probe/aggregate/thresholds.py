@@ -80,7 +80,9 @@ class FindingOptions:
     # Every machine is short of a CPU now and then: the healthy mcp-server-time on a busy one lost up to 1 % to it.
     # A GIL that others hold makes the one answer of `initialize` slow to write.
     # Of many steps of 4 ms a few take 12, beside two processes that compute.
-    surroundings_share: float = 0.05  # host-pressure, gc-pause, slow-reader, pools, slow steps: info below
+    # A server that does next to nothing while its calls await a lock: 70 ms of waits for the GIL as it starts are a
+    # fifth of its busy time, and 1 % of the window.
+    surroundings_share: float = 0.05  # host-pressure, GIL, gc-pause, slow-reader, pools, slow steps: info below
     at_limit_share: float = 0.05  # executor-saturated: of the window
     executor_wait_ms: float = 10.0  # executor-saturated: p99 of its jobs
     transport_wait_ms: float = 50.0  # transport-starvation

@@ -801,7 +801,7 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("long-wait", "of several things, 29 calls"): _scattered(count=29),
     ("long-wait", "of several things, and a notification"): _scattered(kind="notification"),
     ("long-wait", "of several things, and a finding beside"): replace(
-        _scattered(), signals=make_summary(gil_wait_ms=201.0, other_threads_cpu_ms=4_000.0).signals
+        _scattered(), signals=make_summary(gil_wait_ms=501.0, busy_ms=1_000.0, other_threads_cpu_ms=4_000.0).signals
     ),
     ("schema-lookup", "5 ms, not more"): make_summary(_looked_up(5.0, busy=20.0)),
     ("schema-lookup", "a tenth of its time, not more"): make_summary(_looked_up(8.0, busy=80.0)),

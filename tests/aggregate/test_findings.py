@@ -596,6 +596,18 @@ def test_gil_contention_names_the_pool_that_used_most_cpu() -> None:
     assert finding.confidence == "estimate"
 
 
+def test_waits_for_the_gil_that_cost_little_of_the_run_accuse_nobody() -> None:
+    """A server that does next to nothing while its calls wait: 300 ms as it starts are most of its busy time."""
+
+    def found(gil_wait_ms: float, mean_ms: float) -> str:
+        waiting = make_operation(awaiting=mean_ms)
+        return one(make_summary(waiting, gil_wait_ms=gil_wait_ms, busy_ms=800.0), "gil-contention").severity
+
+    assert found(300.0, mean_ms=100.0) == "info"
+    assert found(300.0, mean_ms=50.0) == "warn", "6 % of what clients waited"
+    assert found(600.0, mean_ms=500.0) == "warn", "6 % of the window"
+
+
 def test_a_rare_pause_of_the_collector_is_information() -> None:
     rare = ALSO_FAULTS["gc-pause", "one request only"]
     assert one(rare, "gc-pause").severity == "info"

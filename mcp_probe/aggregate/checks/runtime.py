@@ -79,9 +79,11 @@ def gil_contention(summary: Summary, options: FindingOptions) -> Iterator[Findin
         sentence += f"; they used {phrasing.duration(burned)} of CPU"
         if pool is not None:
             sentence += f", mostly {phrasing.listed(pool.holders) or 'jobs'} in `{pool.name}`"
+    cost = max(lost, steps_cost_ms(summary, steps))
+    is_minor = is_little(summary, options, cost) and cost < options.surroundings_share * window_ms(summary)
     yield Finding(
         code="gil-contention",
-        severity="warn",
+        severity="info" if is_minor else "warn",
         confidence="estimate",
         subject=summary.server.name,
         sentence=f"{sentence}.",
@@ -96,7 +98,7 @@ def gil_contention(summary: Summary, options: FindingOptions) -> Iterator[Findin
             "holders": None if pool is None else ", ".join(pool.holders),
             **_worst_step(steps),
         },
-        cost_ms=max(lost, steps_cost_ms(summary, steps)),
+        cost_ms=cost,
     )
 
 
