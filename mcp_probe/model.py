@@ -1109,6 +1109,8 @@ class ExecutorSummary:
     abandoned_work: tuple[AbandonedWork, ...] = ()  # most time first
     # Most jobs at once beyond ``max``: 0 means that each wait was for the event loop, or for a thread to start.
     queued_peak: int | None = None  # None: of older versions
+    # The longest of the transport's waits that ended while the pool was full; None: of older versions.
+    transport_starved_max_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

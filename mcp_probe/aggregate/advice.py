@@ -90,7 +90,7 @@ def off_the_loop(summary: Summary, options: FindingOptions, name: str, step: Slo
         return f"Find the blocking call inside it and {wrap}"
     helper = None if step is None else _helper(step)
     if helper is not None:  # what calls it may be a plain `def` already, or await something else
-        return f"It blocks in `{helper}`, which `{name}` calls: {wrap}"
+        return f"It blocks in `{helper}`: where `{name}` calls that, {wrap}"
     if runs and is_full:
         return f"In the {what}, {wrap}"
     if runs:
@@ -128,9 +128,9 @@ def compute_elsewhere(summary: Summary, options: FindingOptions, name: str, step
         return better
     if is_without_gil(step.library):
         mend = off_the_loop(summary, options, name, step)
-        return f"That call gives up the GIL while it computes, so a thread helps. {mend}"
+        return f"It gives up the GIL while it computes, so a thread helps. {mend}"
+    alone = "" if summary.signals.max_in_flight > 1 else "; if calls never overlap, serve them one at a time"
     return (
         "Move the work into a process pool, or cut it into chunks with `await anyio.lowlevel.checkpoint()` between "
-        "them. A thread helps only if a C library releases the GIL while it computes (sqlite3, zlib, numpy); "
-        "if calls never overlap, serve them one at a time."
+        f"them. A thread helps only if a C library releases the GIL while it computes (sqlite3, zlib, numpy){alone}."
     )

@@ -36,7 +36,7 @@ from mcp_probe.aggregate.growth import MIN_CALLS
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import LOOP_OPERATION, Ending, Finding, LeakHunt, Summary, Verdict
 
-__all__ = ["CHECKS", "CODES", "FindingOptions", "check_codes", "findings_of", "verdict_of"]
+__all__ = ["CHECKS", "CODES", "FindingOptions", "check_codes", "findings_of", "follows", "verdict_of"]
 
 Check = Callable[[Summary, FindingOptions], Iterable[Finding]]
 
@@ -145,7 +145,7 @@ def _verdict_of(summary: Summary, findings: Sequence[Finding]) -> Verdict:
             return Verdict(finding.code, finding.subject, finding.sentence)
     if summary.leaks is not None:
         return _verdict_of_hunt(summary, summary.leaks, findings)
-    serious = [finding for finding in findings if _is_serious(finding) and not _is_explained(finding, findings)]
+    serious = [finding for finding in findings if _is_serious(finding) and not follows(finding, findings)]
     # Nobody knows whether a wait without a name is time lost, and the host is nobody's fault: what certainly is comes
     # first.
     for last_of_all in (("unexplained-wait", "host-pressure"), ("host-pressure",), ()):
@@ -203,8 +203,11 @@ def _is_serious(finding: Finding) -> bool:
     return finding.severity != "info"
 
 
-def _is_explained(finding: Finding, findings: Sequence[Finding]) -> bool:
-    """The blocker's own finding explains the waiting, thousands of tasks what the collector has to do, and so on."""
+def follows(finding: Finding, findings: Sequence[Finding]) -> bool:
+    """Whether it only follows from another of ``findings``, so that what it costs is part of what that costs.
+
+    The blocker's own finding explains the waiting, thousands of tasks what the collector has to do, and so on.
+    """
     if finding.code == "head-of-line":
         causes = ("blocking-call", "cpu-bound-step")
         return any(other.code in causes and other.subject == finding.evidence.get("blocker") for other in findings)

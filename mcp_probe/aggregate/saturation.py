@@ -37,6 +37,8 @@ class PoolTally:
         self.wait = Buckets()
         self.run_ns = self.cpu_ns = self.return_ns = 0
         self.transport_jobs = self.transport_wait_ns = self.transport_wait_max_ns = 0
+        self.transport_starved_max_ns = 0
+        self._was_full = False
         self.holders: dict[str, int] = {}
         self.active_ns = 0
         self.ran_on: dict[str, tuple[int, int, int]] = {}  # operation -> (jobs, ns, longest_ns)
@@ -60,6 +62,10 @@ class PoolTally:
         self.return_ns += sample.return_ns
         self.transport_jobs += sample.transport_jobs
         self.transport_wait_ns += sample.transport_wait_ns
+        is_full = sample.max is not None and (sample.borrowed_peak >= sample.max or sample.at_limit_ns > 0)
+        if is_full or self._was_full:  # who waits for a thread has it as soon as the pool is full no more
+            self.transport_starved_max_ns = max(self.transport_starved_max_ns, sample.transport_wait_max_ns)
+        self._was_full = is_full
         self._hold((operation, run_ns) for operation, _, run_ns in sample.holders)
         self.active_ns += sample.active_ns
         self._run_on((operation, (jobs, ns, longest)) for operation, jobs, ns, longest in sample.ran_on)
@@ -82,6 +88,7 @@ class PoolTally:
         self.return_ns += other.return_ns
         self.transport_jobs += other.transport_jobs
         self.transport_wait_ns += other.transport_wait_ns
+        self.transport_starved_max_ns = max(self.transport_starved_max_ns, other.transport_starved_max_ns)
         self._hold(other.holders.items())
         self.active_ns += other.active_ns
         self._run_on(other.ran_on.items())
@@ -153,6 +160,7 @@ class PoolTally:
             cpu_ms=self.cpu_ns / 1e6,
             wait_total_ms=self.wait.total / 1e6,
             abandoned_work=tuple(self._abandoned_work()),
+            transport_starved_max_ms=self.transport_starved_max_ns / 1e6,
         )
 
 

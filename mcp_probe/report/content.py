@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from mcp_probe.aggregate import phrasing
 from mcp_probe.aggregate.codes import SEVERITIES
+from mcp_probe.aggregate.findings import follows
 from mcp_probe.model import Finding, Gain, Summary, Tag
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Box, Flow, Heading, Paragraph, Role, Span, Spans
@@ -26,11 +27,15 @@ from mcp_probe.report.sections.leaks import leaks
 from mcp_probe.report.sections.loop import event_loop
 from mcp_probe.report.sections.measures import measures
 from mcp_probe.report.sections.memory import memory, plainly
-from mcp_probe.report.sections.operations import operations
+from mcp_probe.report.sections.operations import clients_waited, operations
 from mcp_probe.report.sections.waits import blocked_by, slow_steps
 
 FINDING_ROWS = 12
 PLACE_ROWS = 6
+NAMED = 4
+"""Codes named below the verdict."""
+LITTLE_BYTES = 4096
+"""Requests that nobody has read yet: less is a line or two."""
 SEVERITY_NOUNS = {"critical": ("critical", "critical"), "warn": ("warning", "warnings"), "info": ("info", "info")}
 SURE: dict[Tag, str] = {"lower": "at least ", "bounded": "at least ", "upper": "at most ", "estimate": "about "}
 """How a cost is told whose finding is not exact; bounds count by their lower end."""
@@ -64,7 +69,7 @@ def sections(
     """
     notation = Notation()
     found: dict[str, Iterable[Block]] = {
-        "header": _header(summary),
+        "header": _header(summary, notation),
         "verdict": _verdict(summary, notation, cwd),
         "operations": operations(summary, notation),
         "blocked-by": blocked_by(summary, notation, cwd),
@@ -86,9 +91,9 @@ def sections(
 # --- header ---------------------------------------------------------------------------------------
 
 
-def _header(summary: Summary) -> Iterator[Block]:
+def _header(summary: Summary, notation: Notation) -> Iterator[Block]:
     """Whose report it is, in one line, and what to know before the verdict; the rest stands at the end."""
-    yield Flow((one(summary.server.name or "unnamed server", "strong"), *_load(summary)))
+    yield Flow((one(summary.server.name or "unnamed server", "strong"), *_load(summary, notation)))
     trouble = tuple(_trouble(summary))
     if trouble:
         yield Flow(trouble)
@@ -105,7 +110,7 @@ def _header(summary: Summary) -> Iterator[Block]:
         yield Paragraph(one(text, "warn"), lead=one("Incomplete: ", "warn"))
 
 
-def _load(summary: Summary) -> Iterator[Spans]:
+def _load(summary: Summary, notation: Notation) -> Iterator[Spans]:
     counts = summary.requests
     peak = summary.outstanding.peak
     at_once = f", up to {quantity(peak)} at once" if peak is not None and peak > 1 else ""
@@ -121,7 +126,7 @@ def _load(summary: Summary) -> Iterator[Spans]:
     if counts.count and not any(number for number, _, _ in bad):
         yield one("no errors", "dim")
     if summary.clients_waited_ms:
-        yield one(f"clients waited {figures.duration(summary.clients_waited_ms)} in all", "plain")
+        yield one(f"clients waited {clients_waited(summary, notation)} in all", "plain")
 
 
 def _trouble(summary: Summary) -> Iterator[Spans]:
@@ -166,7 +171,7 @@ def _verdict(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
         body.append(Paragraph(prose(finding.advice), lead=(Span("→ ", role),)))
         if finding.gain is not None:
             body.append(Paragraph(prose(_predicted(finding.gain)), indent=2))
-    elsewhere = _severity_counts(_other_findings(summary))
+    elsewhere = _named(finding for finding in _other_findings(summary) if not follows(finding, summary.findings))
     if elsewhere:
         body.append(Paragraph(one(f"Also found, below: {elsewhere}.", "dim"), indent=2))
     severity = finding.severity if finding is not None and verdict.code not in _QUIET else ""
@@ -213,7 +218,7 @@ def _who_waited(summary: Summary, finding: Finding) -> str:
     # The matrix knows who waited for a tool, not for which of its lines: that may be more than this finding is about.
     is_part = sum(waited.values()) <= finding.cost_ms + WHO_MS
     names = {
-        name: "other calls of its own" if name == finding.subject and held is None else f"`{name}`" for name in shown
+        name: f"other calls of `{name}`" if name == finding.subject and held is None else f"`{name}`" for name in shown
     }
     told = ", ".join(
         f"{names[name]} {figures.duration(waited[name])}" if is_part else names[name] for name in shown[:WHO]
@@ -227,9 +232,10 @@ def _rest(summary: Summary, finding: Finding, waited: Mapping[str, float], is_pa
     if not isinstance(finding.evidence.get("max_ms"), (int, float)):
         return ""
     if not is_part:
-        return ", also for other steps of it, and while it had no CPU"
+        return " (they waited for its other steps, too, and while it had no CPU)"
     cost = min(finding.cost_ms, summary.clients_waited_ms or 0.0)
-    return "; the rest is its own steps" if cost - sum(waited.values()) >= OWN * cost else ""
+    is_rest = cost - sum(waited.values()) >= OWN * cost
+    return f"; the rest is time of `{finding.subject}` itself" if is_rest else ""
 
 
 def _waits_for_tool(summary: Summary, tool: str) -> Iterator[tuple[str, float]]:
@@ -301,13 +307,15 @@ def _findings(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]
     shown, hidden = first(_other_findings(summary), FINDING_ROWS)
     if not shown:
         return
-    yield Heading(
-        "Also found" if summary.verdict.code not in _QUIET else "Findings", _severity_counts([*shown, *hidden])
-    )
+    counts = _severity_counts([*shown, *hidden])
+    overlap = "; several may explain the same time" if sum(finding.cost_ms > 0 for finding in shown) > 1 else ""
+    yield Heading("Also found" if summary.verdict.code not in _QUIET else "Findings", counts + overlap)
     for finding in shown:
         label = "warning" if finding.severity == "warn" else finding.severity
         lead = (Span(f" {label:<8}  ", finding.severity),)
-        code = ", ".join(filter(None, (finding.code, _explained(summary, finding))))
+        is_new = not follows(finding, summary.findings)
+        aside = _explained(summary, finding) if is_new else "follows from another finding"
+        code = ", ".join(filter(None, (finding.code, aside)))
         yield Paragraph((Span(f"{code}: ", "dim"), *prose(finding.sentence)), lead=lead)
         yield from _places(finding, notation, cwd, indent=11)
         if finding.advice:
@@ -316,6 +324,20 @@ def _findings(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]
             yield Paragraph(prose(_predicted(finding.gain)), indent=13)
     if hidden:
         yield Paragraph(one(f"+{len(hidden)} more, all in the JSON summary", "dim"), indent=11)
+
+
+def _named(findings: Iterable[Finding]) -> str:
+    """``transport-starvation (critical), gc-pause, 2 info``: codes of those that accuse, and how many do not."""
+    serious: dict[str, None] = {}
+    infos = 0
+    for finding in findings:
+        if finding.severity == "info":
+            infos += 1
+        else:
+            serious[f"{finding.code} (critical)" if finding.severity == "critical" else finding.code] = None
+    shown, hidden = first(tuple(serious), NAMED)
+    more = (f"{len(hidden)} more",) if hidden else ()
+    return ", ".join((*shown, *more, *((f"{infos} info",) if infos else ())))
 
 
 def _severity_counts(findings: Sequence[Finding]) -> str:
@@ -349,7 +371,7 @@ def _footnotes(summary: Summary, notation: Notation) -> Iterator[Block]:
         yield _note(f"{UNKNOWN} unavailable", f"{what} ({why})")
     marks = [text for tag, text in MARK_MEANINGS if tag in notation.used]
     if marks:
-        yield _note("marks", ", ".join(marks) + "; a figure without a mark is exact")
+        yield _note("marks", ", ".join(marks) + "; in tables, a figure without a mark is exact")
     if looked_at := phrasing.looked_at(counts):
         yield _note("sampled", f"{looked_at} Every failed, cancelled or slow request was looked at")
     for hook in probe.disabled_hooks:
@@ -377,10 +399,10 @@ def _outstanding(summary: Summary) -> Iterator[str]:
     if outstanding.peak:
         yield f"at most {plural(outstanding.peak, 'request')} in the server at once"
     if outstanding.finished_unwritten_peak > 1:
-        yield f"{quantity(outstanding.finished_unwritten_peak)} of them answered and not yet written"
+        yield f"at most {quantity(outstanding.finished_unwritten_peak)} answered and not yet written"
     if outstanding.slope_per_s is not None and outstanding.slope_per_s >= 1:
         yield f"growing by {figures.decimal(outstanding.slope_per_s)} per second"
-    if outstanding.backlog_bytes_peak:
+    if (outstanding.backlog_bytes_peak or 0) >= LITTLE_BYTES:
         yield f"up to {figures.size(outstanding.backlog_bytes_peak)} of requests not yet read"
 
 
@@ -393,9 +415,9 @@ def _own_cost(summary: Summary) -> str:
     else:
         if probe.hook_ms is not None and count:
             texts.append(f"took at least {figures.fine_duration(probe.hook_ms / count)} of each request")
-        texts.append(f"with its own threads {figures.fine_share(probe.cpu_ms / window_ms)} of one CPU core")
+        texts.append(f"on threads of its own {figures.fine_share(probe.cpu_ms / window_ms)} of one CPU core")
     if probe.accelerator is not None:
-        texts.append("accelerated" if probe.accelerator == "active" else "not accelerated")
+        texts.append(f"C accelerator {'' if probe.accelerator == 'active' else 'not '}in use")
     return ", ".join(texts)
 
 

@@ -34,7 +34,8 @@ def _waits(summary: Summary) -> str:
     whole, waited = summary.clients_waited_ms or 0.0, sum(row.hi_ms for row in summary.blocked_by)
     if not summary.blocked_by or not 0 <= waited < LITTLE * whole:
         return ""
-    return f"requests waited for each other at most {figures.share(waited / whole)} of their time"
+    on_the_loop = sum(row.hi_ms for row in summary.blocked_by if row.kind is None)
+    return f"requests waited for others on the event loop at most {figures.share(on_the_loop / whole)} of their time"
 
 
 def _steps(summary: Summary) -> str:

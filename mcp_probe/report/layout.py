@@ -235,10 +235,11 @@ class _Press:
             return ()
         share = min(max(cell.share, 0.0), 1.0)
         room = width - 2 if self.glyphs.ascii_only and cell.track else width
+        if not cell.track:
+            little = self.glyphs.little if share > 0 else ""
+            return (Span(self.glyphs.filled * round(share * room) or little, cell.role),)
         filled = max(round(share * room), 1 if share > 0 else 0)
         bar = Span(self.glyphs.filled * filled, cell.role)
-        if not cell.track:
-            return (bar,)
         empty = Span(self.glyphs.empty * (room - filled), "dim")
         return (Span("[", "dim"), bar, empty, Span("]", "dim")) if self.glyphs.ascii_only else (bar, empty)
 

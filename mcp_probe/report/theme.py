@@ -77,6 +77,7 @@ class Glyphs:
     square: str  # a swatch of the legend, where there is colour
     filled: str
     empty: str
+    little: str  # less than half a cell of ``filled``
 
     def text(self, words: str) -> str:
         """``words`` as they may be shown: control characters escaped, ASCII where nothing else is possible."""
@@ -91,10 +92,10 @@ class Glyphs:
 
 def glyphs(*, color: bool, ascii_only: bool) -> Glyphs:
     if ascii_only:
-        return Glyphs(True, True, "++++", "-", "|", "...", "", "", "#", ".")
+        return Glyphs(True, True, "++++", "-", "|", "...", "", "", "#", ".", ":")
     if not color:
-        return Glyphs(False, True, "╭╮╰╯", "─", "│", "…", "", "", "█", "░")
-    return Glyphs(False, False, "╭╮╰╯", "─", "│", "…", "▆", "■", "━", "─")
+        return Glyphs(False, True, "╭╮╰╯", "─", "│", "…", "", "", "█", "░", "▏")
+    return Glyphs(False, False, "╭╮╰╯", "─", "│", "…", "▆", "■", "━", "─", "╸")
 
 
 def cells(text: str) -> int:

@@ -692,6 +692,9 @@ NEAR_MISSES: dict[tuple[str, str], Summary] = {
     ("transport-starvation", "never full: it waited for the loop"): make_summary(
         executors=(replace(_STARVED, borrowed_peak=39, at_limit_share=0.0, transport_wait_max_ms=180.0),)
     ),
+    ("transport-starvation", "full at another time: it waited for the GIL"): make_summary(
+        executors=(replace(_STARVED, transport_wait_max_ms=180.0, transport_starved_max_ms=50.0),)
+    ),
     ("transport-starvation", "no limit"): make_summary(executors=(replace(_STARVED, max=None),)),
     ("serial-client", "two in flight, once"): _signals(_SERIAL, max_in_flight=2),
     ("serial-client", "29 requests"): replace(_SERIAL, requests=make_summary(count=29).requests),

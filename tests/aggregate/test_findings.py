@@ -225,7 +225,7 @@ def test_a_blocking_call_names_tool_length_place_and_who_waited() -> None:
     finding = one(make_summary(slow_steps=steps, blocked_by=rows), "blocking-call")
     assert finding.sentence == (
         "`resize` blocked the event loop for up to 412 ms (12 times, at server.py:41 in `load`) "
-        "and made 57 other requests wait 3.1 s in all."
+        "and made 57 other requests wait 3.1 s in all, 54 ms each on average."
     )
     assert finding.cost_ms == pytest.approx(6_100.0)
     assert (finding.severity, finding.confidence, finding.subject) == ("critical", "exact", "resize")
@@ -384,7 +384,7 @@ def test_a_program_and_a_client_are_not_told_to_go_into_a_pool(cause: Any, libra
 def test_a_tool_that_blocks_in_a_function_it_calls_is_not_told_to_become_a_plain_def() -> None:
     finding = one(make_summary(slow_steps=(make_slow(function="load"),)), "blocking-call")
     assert finding.advice == (
-        "It blocks in `load`, which `resize` calls: wrap the call in `await anyio.to_thread.run_sync(...)`."
+        "It blocks in `load`: where `resize` calls that, wrap the call in `await anyio.to_thread.run_sync(...)`."
     )
 
 
@@ -528,7 +528,7 @@ def test_waiting_behind_steps_that_are_not_slow_is_information() -> None:
     victim = make_operation("lookup", p95=200.0, waited_for_others_p95_share=0.6)
     finding = one(make_summary(victim, blocked_by=(make_blocked("lookup", "lookup", 900.0),)), "head-of-line")
     assert finding.severity == "info"
-    assert "other calls of its own" in finding.sentence
+    assert "mostly for other calls of `lookup`" in finding.sentence
     assert "bursts" in finding.advice
 
 
@@ -675,7 +675,7 @@ def test_victims_of_a_tool_with_steps_of_several_causes_are_not_all_put_on_one_o
     steps = (make_slow(ms=400.0), make_slow(ms=60.0, cause="cpu", count=3, line=7))
     summary = make_summary(slow_steps=steps, blocked_by=(make_blocked("add", "resize", 500.0, 9),))
     assert one(summary, "blocking-call").sentence.endswith(
-        "; with 3 other slow steps it made 9 other requests wait 500 ms in all."
+        "; with 3 other slow steps it made 9 other requests wait 500 ms in all, 56 ms each on average."
     )
 
 
@@ -1289,7 +1289,7 @@ def test_a_pool_is_told_with_its_limit_its_holder_and_the_size_it_needs() -> Non
     finding = one(FAULTS["pool-exhausted"], "pool-exhausted")
     assert finding.sentence == (
         "`ask` waited 10 ms at p95, 1.0 s in all, for a connection of the pool `db pool` (limit of 2, up to 7 waited "
-        "at once) that other calls of its own held (taken at tools.py:30)."
+        "at once) that other calls of `ask` held (taken at tools.py:30)."
     )
     assert finding.advice.startswith(
         "Raise its maximum of connections from 2 to 5 (on average 3 waited while any did; with 9 none would have)"
@@ -1309,7 +1309,7 @@ def test_a_client_per_request_is_told_with_connections_and_what_one_takes() -> N
     finding = one(FAULTS["client-per-request"], "client-per-request")
     assert finding.sentence == (
         "`buy` opened 9 connections for 10 requests to `https://shop.example:443` at tools.py:31: 0.7 ms a connection, "
-        "6% of its time."
+        "6% of the time of its calls."
     )
     assert finding.advice.startswith("Make one client when the server starts")
     cheap = one(ALSO_FAULTS["client-per-request", "connecting is less than that"], "client-per-request")
@@ -1317,7 +1317,7 @@ def test_a_client_per_request_is_told_with_connections_and_what_one_takes() -> N
     made = one(ALSO_FAULTS["client-per-request", "threads make clients"], "client-per-request")
     assert made.sentence.endswith(
         "0.1 ms a connection and about 0.3 ms of a thread's CPU a call for making clients at client.py:196 "
-        "(`boto3.session.Session.__init__`), 31% of its time."
+        "(`boto3.session.Session.__init__`), 31% of the time of its calls."
     )
     assert (made.severity, made.confidence, made.evidence["making_cpu_ms"], made.cost_ms) == (
         "warn",
@@ -1327,7 +1327,8 @@ def test_a_client_per_request_is_told_with_connections_and_what_one_takes() -> N
     )
     busy = one(ALSO_FAULTS["client-per-request", "threads make clients on a busy machine"], "client-per-request")
     assert busy.sentence.endswith(
-        "a call for making clients at client.py:196 (`boto3.session.Session.__init__`), 0.8 ms in all, 38% of its time."
+        "a call for making clients at client.py:196 (`boto3.session.Session.__init__`), 0.8 ms in all, 38% of the "
+        "time of its calls."
     )  # 3 parts of 4 of 100 ms, of 200
     assert (busy.severity, busy.evidence["making_cpu_ms"], busy.evidence["making_ms"]) == ("warn", 3.0, 75.0)
     other = one(ALSO_FAULTS["client-per-request", "threads compute something else"], "client-per-request")
@@ -1336,7 +1337,7 @@ def test_a_client_per_request_is_told_with_connections_and_what_one_takes() -> N
     held = one(on_loop, "client-per-request")
     assert held.sentence.endswith(
         "0.1 ms a connection, and making clients at server.py:41 (`httpx._client.AsyncClient.__init__`) held the event "
-        "loop for 20 ms each time, 200 ms in all, 50% of its time."
+        "loop for 20 ms each time, 200 ms in all, 50% of the time of its calls."
     )
     # 600 ms that others waited for a tool whose slow steps are 300 ms, 200 of them for clients.
     assert held.severity == "warn"
@@ -1511,7 +1512,7 @@ def test_computing_without_the_gil_belongs_in_a_thread() -> None:
     step = make_slow(cause="cpu", library="cursor.execute" + WITHOUT_GIL)
     finding = one(make_summary(make_operation("resize"), slow_steps=(step,)), "cpu-bound-step")
     assert " calling `cursor.execute`" in finding.sentence and "without the GIL" not in finding.sentence
-    assert finding.advice.startswith("That call gives up the GIL while it computes, so a thread helps. Make the tool a")
+    assert finding.advice.startswith("It gives up the GIL while it computes, so a thread helps. Make the tool a")
 
 
 def test_a_full_pool_explains_no_more_than_it_was_full_for_reader_and_writer() -> None:
@@ -1541,7 +1542,8 @@ def test_beside_a_lock_of_threads_stands_what_its_jobs_compute() -> None:
     reads = make_operation("log", busy=1.0, executor_run=50.0, job_lines=lines, jobs_cpu_ms=1_000.0)
     finding = one(replace(summary, operations=(*summary.operations, reads)), "serial-handler")
     assert finding.advice.endswith(
-        "Of all jobs in threads those of `log` computed most, 1.0 s: about 80% of it at repos.py:44 in `zlib.crc32`."
+        "Who held it is not seen. In threads, `log` computed most (1.0 s): about 80% of it at repos.py:44 in "
+        "`zlib.crc32`."
     )
 
 

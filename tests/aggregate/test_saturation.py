@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mcp_probe.aggregate.saturation import MAX_HOLDERS, MAX_POOLS, Pools
@@ -73,6 +75,19 @@ def test_the_transports_own_jobs_are_a_line_of_their_own() -> None:
 
     assert row.jobs == 0
     assert (row.transport_jobs, row.transport_wait_ms, row.transport_wait_max_ms) == (3, 100, 80)
+
+
+def test_the_transport_is_starved_only_by_a_pool_that_is_full_then() -> None:
+    """It waits for the GIL and for the loop, too: that the pool was full at another time does not matter."""
+    full = make_pool(max=40.0, borrowed_peak=40, at_limit_ns=100 * MS)
+    idle = make_pool(max=40.0, borrowed_peak=2)
+    late = replace(idle, transport_jobs=1, transport_wait_ns=90 * MS, transport_wait_max_ns=90 * MS)
+    starved = replace(full, transport_jobs=1, transport_wait_ns=60 * MS, transport_wait_max_ns=60 * MS)
+
+    assert only_row(full, idle, late).transport_starved_max_ms == 0
+    assert only_row(late, full).transport_starved_max_ms == 0
+    assert only_row(late, starved).transport_starved_max_ms == 60
+    assert only_row(full, late).transport_starved_max_ms == 90, "it may have been full until the wait ended"
 
 
 def test_holders_stand_in_order_of_the_thread_time_they_took() -> None:

@@ -128,7 +128,17 @@ def test_other_findings_stand_in_the_order_in_which_they_are_found() -> None:
 
 def test_confidence_below_exact_is_said_beside_the_code() -> None:
     assert "head-of-line, explains at least 17.3 s (6%):" in shown(blocking())
-    assert "executor-saturated, explains 6.90 s (2%):" in shown(blocking())
+    (saturated,) = (each for each in blocking().findings if each.code == "executor-saturated")
+    assert "executor-saturated, explains 6.90 s (2%):" in shown(replace(blocking(), findings=(saturated,)))
+
+
+def test_a_finding_that_follows_from_another_one_claims_no_time_of_its_own() -> None:
+    assert "executor-saturated, follows from another finding:" in shown(blocking())
+    codes = ("executor-saturated", "gc-pause", "slow-reader", "crowding", "busy-spin", "own-threads", "memory-peak")
+    many = tuple(make_finding(code, "warn", "x", "", "") for code in codes)
+    infos = tuple(make_finding("serial-client", "info", "x", "", "") for _ in range(2))
+    summary = replace(blocking(), findings=(*blocking().findings[:1], *many, *infos))
+    assert "Also found, below: executor-saturated, gc-pause, slow-reader, crowding, 3 more, 2 info." in flowing(summary)
 
 
 def test_the_verdict_says_how_much_of_what_clients_waited_it_explains_and_who_waited() -> None:
@@ -160,16 +170,18 @@ def test_what_others_waited_and_what_is_explained_differ_by_the_tools_own_steps(
     rows = (BlockedBy("lookup", "resize", 30, 6_100.0, 6_100.0, "exact"),)
     summary = replace(blocking(), findings=(steps,), blocked_by=rows, clients_waited_ms=72_000.0)
     summary = replace(summary, verdict=Verdict("blocking-call", "resize", "`resize` blocks."))
-    assert "who waited for it: `lookup` 6.10 s; the rest is its own steps." in flowing(summary)
+    assert "who waited for it: `lookup` 6.10 s; the rest is time of `resize` itself." in flowing(summary)
     alone = replace(summary, findings=(replace(steps, cost_ms=6_110.0),))
-    assert "the rest is its own steps" not in flowing(alone)
+    assert "the rest is time of" not in flowing(alone)
     less = replace(summary, findings=(replace(steps, cost_ms=1_000.0),))
-    assert "who waited for it: `lookup`, also for other steps of it, and while it had no CPU." in flowing(less)
+    assert "who waited for it: `lookup` (they waited for its other steps, too, and while it had no CPU)." in flowing(
+        less
+    )
 
 
 def test_calls_that_waited_for_others_of_their_own_tool_are_called_so() -> None:
     rows = (BlockedBy("resize", "resize", 3, 900.0, 900.0, "exact"),)
-    assert "who waited for it: other calls of its own 900 ms." in flowing(replace(blocking(), blocked_by=rows))
+    assert "who waited for it: other calls of `resize` 900 ms." in flowing(replace(blocking(), blocked_by=rows))
 
 
 def test_a_share_of_what_clients_waited_is_never_above_all_of_it() -> None:
@@ -183,7 +195,7 @@ def test_twelve_lines_say_what_is_wrong_who_suffers_where_and_the_mend(width: in
         "`resize` blocks the event loop at demo_server.py:34: 48 steps of 141 ms (longest 212 ms)",
         "23.7 s (8%) of the 286 s that clients waited; who waited for it: `lookup` 14.9 s, `fetch` 5.12 s",
         "→ Make `resize` a plain `def`: mcp 2.x then runs it in a thread. Or wrap the call in",
-        "Also found, below: 1 critical, 3 warnings.",
+        "Also found, below: transport-starvation (critical), head-of-line, cpu-bound-step.",
     ):
         assert needed in top
 
@@ -191,7 +203,7 @@ def test_twelve_lines_say_what_is_wrong_who_suffers_where_and_the_mend(width: in
 def test_the_first_line_states_load_and_trouble_and_the_second_what_is_lost() -> None:
     head = shown(killed()).split("╭")[0]
     for fact in (
-        "excel · 96 requests in 184 s, up to 9 at once · 4 errors · 7 unfinished\nclients waited 14 min in all",
+        "excel · 96 requests in 184 s, up to 9 at once · 4 errors · 7 unfinished\nclients waited ≥14 min in all",
         "3 requests lost · 1,204 measurements lost · 1 hook disabled, see below",
     ):
         assert fact in head
@@ -246,10 +258,10 @@ def test_not_enough_data_shows_its_advice_and_no_severity() -> None:
     ("cpu_ms", "hook_ms", "text"),
     [
         (None, None, "its own cost is not known"),
-        (0.0, 0.0, "took at least 0 ms of each request, with its own threads 0% of one CPU core"),
-        (614.0, 39.0, "took at least 16 µs of each request, with its own threads 1.0% of one CPU core"),
-        (614.0, None, "mcp-probe 0.1.0, with its own threads 1.0% of one CPU core"),
-        (6.14, 4_836.0, "took at least 2.0 ms of each request, with its own threads <0.1% of one CPU core"),
+        (0.0, 0.0, "took at least 0 ms of each request, on threads of its own 0% of one CPU core"),
+        (614.0, 39.0, "took at least 16 µs of each request, on threads of its own 1.0% of one CPU core"),
+        (614.0, None, "mcp-probe 0.1.0, on threads of its own 1.0% of one CPU core"),
+        (6.14, 4_836.0, "took at least 2.0 ms of each request, on threads of its own <0.1% of one CPU core"),
     ],
 )
 def test_the_probes_own_cost_is_stated_by_request_and_core(

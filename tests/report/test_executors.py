@@ -37,7 +37,9 @@ def test_a_pool_shows_its_peaks_waits_time_at_limit_and_mean_use() -> None:
 
 def test_holders_and_the_transports_own_wait_are_said_below_the_row() -> None:
     details = " ".join(rows(FULL)[1:])
-    assert details.startswith("the transport itself waited up to 1.38 s for a thread · held by render, export")
+    assert details.startswith(
+        "the transport itself waited up to 1.38 s for a thread · its threads were held by render, export"
+    )
     assert "2 jobs abandoned" in details
     assert "1,290 more jobs read requests and wrote answers" in details
 

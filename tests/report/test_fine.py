@@ -50,10 +50,10 @@ def test_tables_without_news_are_one_paragraph() -> None:
     text = render(quiet(), width=100, color=False, ascii_only=False)
     fine = " ".join(text.partition("\nFine ")[2].partition("\nNotes")[0].split("\n", 1)[1].split())
     assert fine == (
-        "Requests waited for each other at most 4% of their time. No call held the event loop for long at a stretch. "
-        "Calls awaited something 3% of their time. No thread pool was full (at most 3 of 40 threads in use). "
-        "No call held more than 98 kB at once. The event loop was busy 8% of the time, and 99 in a hundred requests "
-        "would wait for it less than 1.0 ms."
+        "Requests waited for others on the event loop at most 4% of their time. No call held the event loop for "
+        "long at a stretch. Calls awaited something 3% of their time. No thread pool was full (at most 3 of "
+        "40 threads in use). No call held more than 98 kB at once. The event loop was busy 8% of the time, and "
+        "99 in a hundred requests would wait for it less than 1.0 ms."
     )
     for heading in ("Who waited", "Slow steps", "What they waited", "Thread pools", "Memory", "Event loop"):
         assert f"\n{heading}" not in text

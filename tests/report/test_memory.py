@@ -53,7 +53,7 @@ def test_each_figure_has_a_column_with_its_quality() -> None:
         "big 7 MB 7 MB [5–5.25 MB] [5–5.25 MB] ≤250 kB ≤250 kB 120 B 4.5 kB",
         "small 45 kB 45 kB ≤45 kB ≤45 kB ≤45 kB ≤45 kB 120 B 4.5 kB",
         "all Python allocations · the whole process had at most 84 MB",
-        "≤N: at most N; whose small objects are is followed only with `--memory detailed`",
+        "≤N: at most N; which call holds small objects, only `--memory detailed` follows",
     ]
 
 

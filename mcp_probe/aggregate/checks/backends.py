@@ -141,7 +141,10 @@ def _client_per_request(summary: Summary, found: list[_Traffic], options: Findin
         f"`{first.operation.name}` opened {phrasing.plural(first.opened, 'connection')} for "
         f"{phrasing.plural(first.calls, sent)} to `{first.name}`{f' at {where}' if where else ''}: "
         f"{phrasing.duration(each_ms)} a connection{_made_on_loop(first)}{_made(first)}, "
-        f"{phrasing.percent(first.share)} of its time"
+        f"{phrasing.percent(first.share)} of the time of its calls"
+    )
+    otherwise = (
+        " If it is shared already, look for a peer that closes each connection, or for a limit of how many are kept."
     )
     tags: list[Tag] = ["estimate"] if first.making else []
     tags += [step.quality for one in found for step in one.steps]
@@ -154,8 +157,7 @@ def _client_per_request(summary: Summary, found: list[_Traffic], options: Findin
         sentence=f"{sentence}{phrasing.so_did([one.operation.name for one in found])}.",
         advice=(
             f"Make {shared} when the server starts (in its lifespan) and share it among calls, so that connections "
-            "stay open. If it is shared already, look for a peer that closes each connection, or for a limit of how "
-            "many are kept."
+            f"stay open.{'' if first.making or first.steps else otherwise}"
         ),
         evidence={
             "backend": first.name,

@@ -107,10 +107,16 @@ def are_victims_seen(summary: Summary) -> bool:
 def is_starved(pool: ExecutorSummary, options: FindingOptions) -> bool:
     """Whether the transport itself waited for a thread of ``pool``.
 
-    In a pool that was never full it waited for the event loop instead, which a job must pass to get its thread.
+    While the pool was not full it waited for the event loop instead, which a job must pass to get its thread.
     """
     is_full = pool.max is not None and (pool.borrowed_peak >= pool.max or pool.at_limit_share > 0)
-    return is_full and pool.transport_wait_max_ms > options.transport_wait_ms
+    return is_full and starved_max_ms(pool) > options.transport_wait_ms
+
+
+def starved_max_ms(pool: ExecutorSummary) -> float:
+    """The transport's longest wait for a thread, while the pool was full if that is known."""
+    known = pool.transport_starved_max_ms
+    return pool.transport_wait_max_ms if known is None else known
 
 
 def saturated_ms(summary: Summary, options: FindingOptions, pool: ExecutorSummary) -> float | None:

@@ -116,8 +116,10 @@ def _serial(summary: Summary, held: list[Held]) -> Finding:
     holder = next(iter(row.holders), None)
     waited, limit = sum(one.waited_ms for one in held), _limit(held)
     slots = "" if limit is None or row.kind == "lock" else f" (limit of {limit})"
+    confidence = worst(row.quality for one in held for row in one.rows)
     sentence = (
-        f"`{first.operation.name}` spent {phrasing.percent(first.share)} of its time, "
+        f"`{first.operation.name}` spent {'about ' if confidence == 'estimate' else ''}"
+        f"{phrasing.percent(first.share)} of its time, "
         f"{phrasing.duration(first.waited_ms)} in all, waiting for the {row.kind} `{row.object}`{slots}"
         f"{_held_by(first.operation, holder) or _waited_at(row)}"
         f"{phrasing.waited_too([one.operation.name for one in held])}."
@@ -129,7 +131,7 @@ def _serial(summary: Summary, held: list[Held]) -> Finding:
     return Finding(
         code="serial-handler",
         severity="warn",
-        confidence=worst(row.quality for one in held for row in one.rows),
+        confidence=confidence,
         subject=first.operation.name,
         sentence=sentence,
         advice=_thread_advice(summary) if in_thread else _advice(row, root, waited, narrow_ms, limit, needed),
@@ -209,7 +211,7 @@ def _held_by(operation: OperationSummary, holder: AwaitHolder | None) -> str:
     taken = f" (taken at {where})" if where else ""
     if holder.operation == BACKGROUND_OPERATION:
         return f" that a background task held{taken}"
-    name = "other calls of its own" if holder.operation == operation.name else f"`{holder.operation}`"
+    name = f"{'other calls of ' if holder.operation == operation.name else ''}`{holder.operation}`"
     return f" that {name} held{taken}"
 
 
@@ -227,8 +229,8 @@ def _thread_advice(summary: Summary) -> str:
     row = max(computing, key=lambda one: (one.jobs_cpu_ms or 0.0, one.name))
     line = row.job_lines[0]
     return (
-        f"{advice} Of all jobs in threads those of `{row.name}` computed most, "
-        f"{phrasing.duration(row.jobs_cpu_ms or 0.0)}: about {phrasing.percent(line.share)} of it"
+        f"{advice} Who held it is not seen. In threads, `{row.name}` computed most "
+        f"({phrasing.duration(row.jobs_cpu_ms or 0.0)}): about {phrasing.percent(line.share)} of it"
         f"{f' at {place}' if (place := phrasing.place_at(line.where)) else ''} in `{line.called}`."
     )
 

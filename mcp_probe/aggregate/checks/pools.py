@@ -12,6 +12,7 @@ from mcp_probe.aggregate.checks.evidence import (
     is_short_of_cpu,
     is_starved,
     saturated_ms,
+    starved_max_ms,
     window_ms,
 )
 from mcp_probe.aggregate.thresholds import FindingOptions
@@ -144,7 +145,7 @@ def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary
     jobs_ms = 0.0 if saturated_ms(summary, options, pool) is None else _waited_ms(pool)
     threads = "its threads" if pool.max is None else f"its {pool.max:g} threads"
     sentence = (
-        f"The transport's own reader or writer waited up to {phrasing.duration(pool.transport_wait_max_ms)} for a "
+        f"The transport's own reader or writer waited up to {phrasing.duration(starved_max_ms(pool))} for a "
         f"thread of `{pool.name}` ({at_most}{phrasing.duration(starved_ms)} in all), because {held} {threads}: "
         "meanwhile requests stayed unread, or answers unwritten"
     )
@@ -164,7 +165,7 @@ def _starvation(summary: Summary, options: FindingOptions, pool: ExecutorSummary
             f"Or raise the shared limit: {_DEFAULT_LIMITER.format(_most_at_once(summary, pool))} ({_ALL_AT_ONCE})."
         ),
         evidence={
-            "transport_wait_max_ms": pool.transport_wait_max_ms,
+            "transport_wait_max_ms": starved_max_ms(pool),
             "transport_wait_ms": pool.transport_wait_ms,
             "starved_ms": starved_ms,
             "transport_jobs": pool.transport_jobs,
@@ -185,7 +186,7 @@ _TRANSPORT_JOBS = 2
 def _starved_ms(summary: Summary, pool: ExecutorSummary) -> float:
     """How long it waited because the pool was full: a thread that is free takes a moment, too, for each of its jobs."""
     full_ms = pool.at_limit_share * window_ms(summary)
-    return max(pool.transport_wait_max_ms, min(pool.transport_wait_ms, _TRANSPORT_JOBS * full_ms))
+    return max(starved_max_ms(pool), min(pool.transport_wait_ms, _TRANSPORT_JOBS * full_ms))
 
 
 def _lost_ms(summary: Summary, starved_ms: float) -> float:

@@ -344,6 +344,8 @@ def _victims(
     waited = f"{phrasing.known(victims.lo_ms, victims.quality)}{' in all' if victims.count > 1 else ''}"
     if not is_harmful:
         return f"; {requests} waited {waited} for its steps, most of which are shorter"
+    if victims.count > 1:
+        waited += f", {phrasing.duration(victims.lo_ms / victims.count)} each on average"
     of_tool = slow_steps(summary, options, get_args(Cause))
     others = sum(step.count for step in of_tool if step.tool == tool and step not in steps)
     if others:

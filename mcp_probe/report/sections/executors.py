@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mcp_probe.aggregate.checks.evidence import starved_max_ms
 from mcp_probe.aggregate.phrasing import holder_name
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import ExecutorSummary, Summary
@@ -94,14 +95,14 @@ def _file_and_line(where: str) -> tuple[str, int | None]:
 
 
 def _executor_details(pool: ExecutorSummary, cwd: str) -> Iterator[Spans]:
-    is_starved = pool.transport_wait_max_ms > STARVED_MS
+    is_starved = starved_max_ms(pool) > STARVED_MS
     # A thread that is free takes a moment, too: to tell that of a pool that was never full would point at its size.
     if is_starved or (pool.transport_wait_max_ms >= 1 and pool.at_limit_share > 0):
-        longest = figures.duration(pool.transport_wait_max_ms)
+        longest = figures.duration(starved_max_ms(pool) if is_starved else pool.transport_wait_max_ms)
         yield one(f"the transport itself waited up to {longest} for a thread", "critical" if is_starved else "plain")
     if pool.holders:
         rest = f" and {len(pool.holders) - 4} more" if len(pool.holders) > 4 else ""
-        yield (Span("held by ", "dim"), Span(", ".join(map(holder_name, pool.holders[:4])) + rest))
+        yield (Span("its threads were held by ", "dim"), Span(", ".join(map(holder_name, pool.holders[:4])) + rest))
     if pool.jobs:
         run = "" if pool.run_ms is None else f" of {figures.duration(pool.run_ms)} on average"
         yield one(f"{plural(pool.jobs, 'job')}{run}", "dim")

@@ -55,7 +55,6 @@ def _busy_split(summary: Summary) -> Iterator[Spans]:
         ("computing", signals.loop_cpu_ms, busy_ms),
         ("blocked", signals.off_cpu_ms, busy_ms),
         ("waiting for a CPU", signals.run_queue_ms, max(0.0, busy_ms - signals.loop_cpu_ms)),
-        ("in garbage collection", signals.gc_pause_ms, busy_ms),
     )
     lead = "of that: "
     for label, ms, most_ms in parts:
@@ -64,6 +63,9 @@ def _busy_split(summary: Summary) -> Iterator[Spans]:
             share = figures.share(min(ms, most_ms) / busy_ms)
             yield (*one(lead, "dim"), Span(at_most + share), Span(f" {label}", "dim"))
             lead = ""
+    collecting = min(signals.gc_pause_ms, signals.loop_cpu_ms, busy_ms) / busy_ms  # pauses of other threads are in it
+    if collecting >= 0.01:
+        yield (Span(f"≤{figures.share(collecting)}"), Span(" garbage collection, part of these", "dim"))
 
 
 def _delay_sentence(summary: Summary, notation: Notation, quality: Quality) -> Spans:

@@ -112,7 +112,7 @@ def plainly(told: str) -> str:
 def _more(summary: Summary, shown: Iterable[OperationSummary]) -> Iterator[str]:
     """Which tier tells what this one leaves open."""
     if any(_is_wide(row.quality.get(name, EXACT)) for row in shown for name in _BOUNDED):
-        yield "≤N: at most N; whose small objects are is followed only with `--memory detailed`"
+        yield "≤N: at most N; which call holds small objects, only `--memory detailed` follows"
     elif any(row.memory.method == "native-hybrid" for row in shown):
         yield "ranges, because small blocks are counted without their owner; `--memory detailed` follows each"
     if summary.leaks is None and any(row.memory.retained.max for row in shown):

@@ -38,6 +38,7 @@ LATE_FLUSH_MS = FindingOptions().flush_ms  # p95, from which a client is said no
 NAMES_IN_A_LINE = 8
 VISIBLE = 0.01  # share of a request's time from which a part is named
 WORTH_SAYING = 0.1  # share of an operation's time from which a sub-figure gets a line of its own
+WORTH_SAYING_MS = 1.0
 NEVER_ENDED = "no request of it ever ended"
 KINDS = {"prompts/get": "prompt", "resources/read": "resource"}
 NO_TRANSPORT = {
@@ -122,14 +123,23 @@ def _shorten(visible: Sequence[Slice], operation: OperationSummary) -> Literal["
     return "middle" if operation.awaits else "end"
 
 
+def clients_waited(summary: Summary, notation: Notation) -> str:
+    """What clients waited for all calls together, as far as that is known."""
+    whole = summary.clients_waited_ms or 0.0
+    requests = (operation for operation in summary.operations if operation.kind == "request")
+    return _at_least(whole, sum(_earlier(operation) * operation.count for operation in requests), notation)
+
+
 def _in_all(operation: OperationSummary, whole: float, notation: Notation) -> str:
     """What clients waited for all its calls together, as far as its parts are known."""
     if not whole:
         return UNKNOWN
-    most = whole + _earlier(operation)
-    least_ms, most_ms = whole * operation.count, most * operation.count
-    is_more = figures.duration(least_ms) != figures.duration(most_ms)
-    return notation.duration(least_ms, Quality("lower") if is_more else EXACT)
+    return _at_least(whole * operation.count, _earlier(operation) * operation.count, notation)
+
+
+def _at_least(ms: float, more_ms: float, notation: Notation) -> str:
+    is_more = figures.duration(ms) != figures.duration(ms + more_ms)
+    return notation.duration(ms, Quality("lower") if is_more else EXACT)
 
 
 def _quality_of(operation: OperationSummary, percentile: str) -> Quality:
@@ -176,10 +186,10 @@ def _write_items(piece: Slice, operation: OperationSummary, whole: float, notati
     sending = max(0.0, flush - encoding - seen.flush_loop - seen.flush_thread)
     is_late = (operation.write_flush_p95_ms or 0.0) > LATE_FLUSH_MS and sending > flush / 2
     causes: tuple[tuple[str, float, Tag], ...] = (
-        ("loop held", seen.wait_loop + seen.flush_loop, "lower"),
+        ("loop busy", seen.wait_loop + seen.flush_loop, "lower"),
         ("no thread", seen.wait_thread + seen.flush_thread, "lower"),
         ("encoding", encoding, "exact"),
-        ("in line", max(0.0, wait - seen.wait_loop - seen.wait_thread), "upper"),
+        ("others first", max(0.0, wait - seen.wait_loop - seen.wait_thread), "upper"),
         ("slow client", sending if is_late else 0.0, "upper"),
     )
     shown = [cause for cause in causes if cause[1] >= VISIBLE * whole]
@@ -231,7 +241,8 @@ def _slow_calls(operations: Sequence[OperationSummary]) -> Iterator[Paragraph]:
     known.sort(key=lambda row: -(row[0].slow_ms - row[0].quick_ms) * row[0].slow_calls)
     for found, operation in known[:SLOW_ROWS]:
         took = (
-            f" {figures.duration(found.slow_ms)} around p95, {figures.duration(found.quick_ms)} in the quicker half: "
+            f" {figures.duration(found.slow_ms)} around p95, {figures.duration(found.quick_ms)} in the quicker half; "
+            "the difference: "
         )
         lead = (Span("slow calls of ", "dim"), Span(figures.brief(operation.name), "name"))
         yield Paragraph((*lead, Span(took), *prose(told(found, operation.name) + ".")), lead=(Span(" "),), indent=1)
@@ -247,9 +258,9 @@ def _operation_notes(operations: Sequence[OperationSummary]) -> Iterator[Flow]:
         yield from _named(label, role, [f"{figures.brief(name)} ×{quantity(number)}" for name, number in counts])
     timed: tuple[tuple[str, str, list[tuple[str, float]]], ...] = (
         ("ran on after its request had ended: ", "in all", [(op.name, op.detached_ms) for op in operations]),
-        ("await, of it waiting for the client: ", "per call", _notable(operations, "client_wait_ms")),
-        ("queue, of it parsing on the loop: ", "per call", _notable(operations, "decode_ms")),
-        ("write, of it serialising on the loop: ", "per call", _notable(operations, "encode_ms")),
+        ("of its await, the client took: ", "per call", _notable(operations, "client_wait_ms")),
+        ("of its queue, parsing on the loop took: ", "per call", _notable(operations, "decode_ms")),
+        ("of its write, encoding on the loop took: ", "per call", _notable(operations, "encode_ms")),
     )
     sent = [(op, _pipe_wait(op)) for op in operations]
     yield from _named(
@@ -258,7 +269,7 @@ def _operation_notes(operations: Sequence[OperationSummary]) -> Iterator[Flow]:
         [f"{figures.brief(op.name)} {text}" for op, text in sent if text],
     )
     for label, unit, values in timed:
-        texts = [f"{figures.brief(name)} {figures.duration(ms)} {unit}" for name, ms in values if ms > 0]
+        texts = [f"{figures.brief(name)} {figures.duration(ms)} {unit}" for name, ms in values if ms >= WORTH_SAYING_MS]
         yield from _named(label, "dim", texts)
 
 
@@ -325,8 +336,8 @@ def _note_missing(summary: Summary, shown: Sequence[OperationSummary], notation:
                 notation.missing(name, why)
                 continue
             for operation in lacking:
-                silent = part.name == "write" and operation.kind == "notification"
-                notation.missing(name, "a notification gets no answer" if silent else why, operation.name)
+                if part.name != "write" or operation.kind != "notification":  # nobody answers that
+                    notation.missing(name, why, operation.name)
 
 
 def _endless(operation: OperationSummary) -> bool:

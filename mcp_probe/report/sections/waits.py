@@ -42,6 +42,8 @@ BLOCKED_ROWS = 8
 STEP_ROWS = 8
 CRITICAL_STEP_MS = 50.0  # measurement.md §2
 VAGUE_MS, VAGUE_SHARE = 0.05, 0.01  # a lower bound below these is about 0
+CPU_WAIT_SHARE = 0.1
+"""Part of a step from which its waits for a CPU are told."""
 IMPORT = "import of "  # how the library of a step begins that imported a module
 
 CAUSES: dict[Cause, str] = {
@@ -83,11 +85,14 @@ def blocked_by(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
     ]
     more = [
         f"+{len(hidden)} more pairs: {waited(together(hidden), notation)} in all" if hidden else "",
-        f"for {plural(vague, 'pair')} it is not known whether one waited for the other" if vague else "",
+        f"of {plural(vague, 'more pair')} it cannot be told whether one waited for the other" if vague else "",
     ]
     if any(more):
         rows.append(Paragraph(one("; ".join(filter(None, more)), "dim"), indent=1))
-    asides = ("longest step" if any(wait.kind is None for wait in shown) else "", "what it held" if held else "")
+    asides = (
+        "where its longest step was" if any(wait.kind is None for wait in shown) else "",
+        "what it held" if held else "",
+    )
     told = " or ".join(filter(None, asides))
     yield Heading("Who waited for whom", "; ".join(filter(None, ("all calls together", told))))
     yield Grid(
@@ -174,7 +179,7 @@ def slow_steps(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
     if hidden:
         longest = figures.duration(max(step.ms for step in hidden))
         rows.append(Paragraph(one(f"+{len(hidden)} more places: the longest {longest}", "dim"), indent=1))
-    yield Heading("Slow steps", "what kept the event loop for long at a stretch")
+    yield Heading("Slow steps", "what kept the event loop for long at a stretch; most time first")
     yield Grid(
         columns=(
             Column("step of", gap=1, most=32),
@@ -190,26 +195,35 @@ def slow_steps(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block
 
 
 def _step_row(step: SlowStep, notation: Notation, cwd: str) -> tuple[Cell, ...]:
-    role: Role = "critical" if step.ms >= CRITICAL_STEP_MS else "warn"
-    longest = notation.duration(step.ms, Quality("lower") if step.running else EXACT)
-    # Defaults of the model: one step is its own median; of several, 0 says that nobody computed it.
-    median = step.p50_ms or (step.ms if step.count == 1 else None)
+    longest_ms, median = _by_itself(step)
+    role: Role = "critical" if longest_ms >= CRITICAL_STEP_MS else "warn"
+    longest = notation.duration(longest_ms, Quality("lower") if step.running else EXACT)
     where = one(place(step.file, step.line, cwd) or "", "place")
     if not where and step.cause not in NOBODYS:
         notation.missing(
             "place of slow steps", "nobody could look while they ran", PSEUDO_BLOCKERS.get(step.tool, step.tool)
         )
     function = (one(_called(step.function), "dim"),) if step.function and not step.library else ()
-    running = (one("still running", "warn"),) if step.running else ()
+    more = [one("still running", "warn")] if step.running else []
+    if step.ms > longest_ms + CPU_WAIT_SHARE * step.ms:
+        more.append(one(f"{figures.duration(step.ms)} with its waits for a CPU", "dim"))
     mark = _where_mark(step, notation)
     return (
         Words(one(PSEUDO_BLOCKERS.get(step.tool, step.tool), "name"), "middle"),
         number(longest, role),
         number(figures.duration(median)),
         number(quantity(step.count)),
-        Items((one(CAUSES[step.cause], "plain"), *running)),
+        Items((one(CAUSES[step.cause], "plain"), *more)),
         Items((where or one("" if step.cause in NOBODYS else UNKNOWN, "dim"), *function), "start", mark),
     )
+
+
+def _by_itself(step: SlowStep) -> tuple[float, float | None]:
+    """Longest and median as findings judge them: without waits for a CPU, unless these made it slow."""
+    if step.own_ms is not None and step.cause not in NOBODYS:
+        return step.own_ms, step.own_p50_ms
+    # Defaults of the model: one step is its own median; of several, 0 says that nobody computed it.
+    return step.ms, step.p50_ms or (step.ms if step.count == 1 else None)
 
 
 def _step_details(step: SlowStep) -> Iterator[Spans]:
