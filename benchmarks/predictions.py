@@ -35,9 +35,10 @@ from tools.interpreters import ROOT
 
 PAGE = ROOT / "docs" / "predicting.md"
 KEPT = ROOT / ".cache" / "predictions"
-LEAST_S, LEAST_CALLS, MOST_S = 2.0, 240, 20.0
-"""A recording of a fault goes on for so long and for so many calls of each tool, but no longer. Its twin is asked as
-much. Of 240 calls, the 95th percentile is not among those that wait for one full collection, or for a first call."""
+LEAST_S, LEAST_CALLS, LEAST_ROUNDS, MOST_S = 2.0, 240, 100, 30.0
+"""A recording of a fault goes on for so long, for so many calls of each tool and so many rounds of them, but no longer.
+Its twin is asked as much. All calls of a round wait for one full collection of 60 to 110 ms, and there are some three:
+so they are no twentieth of a hundred rounds, and luck does not decide what the 95th percentile is."""
 
 WITHIN = 0.20
 
@@ -111,7 +112,7 @@ def _asked(client: RawClient, setting: Setting, rounds: int | None) -> int:
     least = min(count for _, _, count in setting.asks)
     asked: list[str] = []
     due = begun
-    while rounds > done if rounds is not None else _goes_on(time.monotonic() - begun, done * least):
+    while rounds > done if rounds is not None else _goes_on(time.monotonic() - begun, done, done * least):
         if setting.mean_gap_s is not None:  # at times that have nothing to do with answers
             due += chance.expovariate(1 / setting.mean_gap_s)
             time.sleep(max(0.0, due - time.monotonic()))
@@ -128,8 +129,8 @@ def _asked(client: RawClient, setting: Setting, rounds: int | None) -> int:
     return done
 
 
-def _goes_on(elapsed_s: float, calls: int) -> bool:
-    return elapsed_s < LEAST_S or (calls < LEAST_CALLS and elapsed_s < MOST_S)
+def _goes_on(elapsed_s: float, rounds: int, calls: int) -> bool:
+    return elapsed_s < LEAST_S or ((calls < LEAST_CALLS or rounds < LEAST_ROUNDS) and elapsed_s < MOST_S)
 
 
 # --- what came out ------------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ def slow_http(answer: Callable[[str, bytes], Answer | None], delay_s: float = HT
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # As sites do; else the body waits 40 ms for the acknowledgement of the head, where a connection is used again.
+        disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
