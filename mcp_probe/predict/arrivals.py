@@ -22,6 +22,11 @@ _SAME_BURST_NS = 5_000_000
 _MOSTLY = 0.8
 _LOOK_BACK = 512
 """Requests before one that it may have waited for. More at once are not looked through."""
+_CLEARLY = 5.0
+"""By how much the logarithm of a likelihood has to be larger. Of 60 or 240 open requests at 20 to 80 % of what a server
+can do, so simulated, 95 of 100 stay below it; of 240 from 1 to 4 clients who think, nearly all are above."""
+_SHORTENS = -0.7
+"""Milliseconds of a pause for each of the service before it; -1 where requests come at even times."""
 _AFTER_ANSWERS = 0.25
 """Of a time between two sendings: a client that sends again within this share of it after an answer waited for that."""
 
@@ -116,10 +121,10 @@ def _in_flight(order: Sequence[RequestRecord], times: Sequence[int]) -> list[int
 
 
 def _looks_closed(order: Sequence[RequestRecord], times: Sequence[int], bursts: Sequence[Sequence[int]]) -> bool:
-    """Whether sendings follow answers more closely than they follow each other.
+    """Whether sendings follow answers closely, or come more seldom the more requests are under way.
 
-    Open arrivals come at their times whatever the answers do, so a longer service shortens the pause after it. Closed
-    ones leave the pause as it is.
+    Open arrivals come at their times whatever the answers do: if at even times, a longer service shortens the pause
+    after it. Closed ones leave the pause as it is.
     """
     answers = sorted((left_ns(record), record.end_ns) for record in order)
     pauses, services, gaps = [], [], []
@@ -135,20 +140,20 @@ def _looks_closed(order: Sequence[RequestRecord], times: Sequence[int], bursts: 
         pauses.append(at - answer)
         services.append(answer - last)
         gaps.append(at - last)
-    if len(pauses) < _MOSTLY * (len(pauses) + without) or not pauses:
-        return False
-    if median(pauses) < _AFTER_ANSWERS * median(gaps):
+    follow = bool(pauses) and len(pauses) >= _MOSTLY * (len(pauses) + without)
+    if follow and median(pauses) < _AFTER_ANSWERS * median(gaps):
         return True
-    return _slope(services, pauses) > -0.5 and _keeps_clear(order, times, bursts)
+    return not (follow and _slope(services, pauses) <= _SHORTENS) and _keeps_clear(order, times, bursts)
 
 
 def _keeps_clear(order: Sequence[RequestRecord], times: Sequence[int], bursts: Sequence[Sequence[int]]) -> bool:
     """Whether fewer sendings come while more are under way, as from so many clients who wait for answers.
 
     Open clients send alike often, however many are under way: each number of them sees as many sendings as it lasted.
-    Of N clients who wait, those who have an answer send, N - k while k are under way. The likelier of the two is taken.
-    Each is a Poisson process whose only unknown is one rate; its maximum is put in. Source: D. Cox, P. Lewis, The
-    Statistical Analysis of Series of Events (1966), chapter 3.
+    Of N clients who wait, those who have an answer send, N - k while k are under way. Each is a Poisson process whose
+    only unknown is one rate; its maximum is put in. N is the most that were under way, which no sending exceeds by its
+    meaning: so the second has to be clearly likelier. Source: D. Cox, P. Lewis, The Statistical Analysis of Series of
+    Events (1966), chapter 3.
     """
     edges = []
     for burst in bursts:
@@ -170,7 +175,7 @@ def _keeps_clear(order: Sequence[RequestRecord], times: Sequence[int], bursts: S
         return True
     sendings = sum(sent.values())
     gained = sum(often * log(most - count) for count, often in sent.items() if count < most)
-    return gained >= sendings * log(free / whole)
+    return gained - sendings * log(free / whole) > _CLEARLY
 
 
 def _slope(xs: Sequence[int], ys: Sequence[int]) -> float:

@@ -52,8 +52,8 @@ task. Counted with mcp 1.30 and 2.3: the handler begins five turns after its lin
 after one."""
 
 ASKING_TURNS = 2
-"""From there to the thread that reads it. Source: anyio 4, ``run_sync_in_worker_thread``, which lets others run before
-it takes a place of its limiter, and after that."""
+"""From there to the thread that reads it, or that writes or flushes an answer. Source: anyio 4,
+``run_sync_in_worker_thread``, which lets others run before it takes a place of its limiter, and after that."""
 
 _BRIEFLY_NS = 10_000
 _LEAST_REST_NS = 100_000
@@ -522,8 +522,8 @@ class _Simulation:
     # --- the transport ---
 
     def _send(self, live: _Live, _: Any) -> None:
+        live.arrived = self.now
         if not self._is_serial:
-            live.arrived = self.now
             self._at(self.now + live.call.way.in_ns, self._came, live, None)
             return
         self._pipe.append(live)
@@ -544,8 +544,6 @@ class _Simulation:
 
     def _reading(self, _: Any, __: Any) -> None:
         if not self._lines:
-            for live in self._pipe:
-                live.arrived = self.now
             self._lines.extend(self._pipe)
             self._pipe.clear()
         if self._lines:
@@ -620,7 +618,18 @@ class _Simulation:
 
     def _took(self, live: _Live, _: Any) -> None:
         self._signal(live, SIGNALLED, TAKEN)
-        self._to_thread(live, self._write_returns)
+        self._ask_for_thread(live, (self._asking_turns(live), self._write_returns))
+
+    @staticmethod
+    def _asking_turns(live: _Live) -> int:
+        return ASKING_TURNS if live.call.way.out_run_ns else 0
+
+    def _ask_for_thread(self, live: _Live, at: tuple[int, _Do]) -> None:
+        turns, then = at
+        if turns:
+            self._ready(0, None, self._ask_for_thread, live, (turns - 1, then))
+        else:
+            self._to_thread(live, then)
 
     def _to_thread(self, live: _Live, then: _Do) -> None:
         if self._pool is None or self._acquire(self._pool, self._in_thread, live, then):
@@ -639,7 +648,8 @@ class _Simulation:
     def _written(self, live: _Live, _: Any) -> None:
         if self._pool is not None:
             self._release(self._pool)
-        self._step(live.call.way.out_run_ns // 4, self._to_thread, live, self._flush_returns)
+        then = (self._asking_turns(live), self._flush_returns)
+        self._step(live.call.way.out_run_ns // 4, self._ask_for_thread, live, then)
 
     def _flushed(self, live: _Live, _: Any) -> None:
         if self._pool is not None:

@@ -200,7 +200,7 @@ def test_messages_of_one_pipe_are_read_one_after_the_other() -> None:
     outcome = simulate(workload([call(runs(0), at=at, way=way) for at in (0, 1, 1)], transport="one by one"))
     # The second and the third are read from the pipe together, once the reader asks again: two of five turns later.
     again = [MS + 2 * MS // 5, 2 * (MS + 2 * MS // 5)]
-    assert outcome.times == ((0, 2 * MS), (again[0], again[0] + 2 * MS), (again[0], again[1] + 2 * MS))
+    assert outcome.times == ((0, 2 * MS), (1, again[0] + 2 * MS), (1, again[1] + 2 * MS))
 
 
 def test_who_is_on_the_loop_goes_on_while_a_line_that_came_later_is_handed_to_its_handler() -> None:

@@ -72,8 +72,7 @@ def test_requests_that_came_with_one_read_wait_for_each_other_when_the_window_is
         replace(one, name="slow" if one.id % 3 == 1 else "quick") if isinstance(one, RequestRecord) else one
         for one in frames
     ]
-    made = workload_of(Recorded.of(frames))
-    assert made.is_closed
+    made = workload_of(Recorded.of(frames), "closed")
     assert len(check(made, simulate(made))) == 2
 
 
