@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcp_probe")
 
-SLICE = 4
-"""Records that are made and told at once, some 0.2 ms. A call asks for the GIL some ten times, and each time waits so
-long for it while the collector works."""
+SLICE, SLICE_NS = 4, 200_000
+"""Records that are made and told at once, at most, and how long that may take: fewer where each has many steps and
+awaits. A call asks for the GIL some ten times, and each time waits so long for it while the collector works."""
 RESTS = 4
 """Then it lets others have the GIL, for so many times as long as it worked. After a rest of 0 it would have it again
 before a thread that waits for it is awake."""
 LONGEST_REST_S = 0.005
 """Whoever waits for a drain from then on waits so long for it to go on."""
-RESTS_S, READ_RESTS_S = 1.0, 0.2
+RESTS_S, READ_RESTS_S = 1.0, 0.35
 """After this there is no more rest in one drain; the second while frames are sent out of the process."""
 BACKLOG = 1024
 """If more requests wait, the collector does not rest: on a saturated loop every release of the GIL costs 5 ms."""
@@ -143,6 +143,7 @@ class Collector:
         self._idle = True  # nothing was seen since the last sample
         self._taken = 0  # requests and steps, by the last drain
         self._pace = 0  # grows with every part of a drain
+        self._slice = SLICE
         self._asking: deque[None] = deque()  # threads that wait for the end of a drain
         self._flushes: deque[_Flush] = deque()  # asked for
         self._last_flush: threading.Event | None = None
@@ -447,18 +448,23 @@ class Collector:
         picked = sampler.pick(batch, listener.live(), None if allowance is None else allowance.at(now_ns()))
         if allowance is not None:
             allowance.take(len(picked))
-        for first in range(0, len(picked), SLICE):
+        first = 0
+        while first < len(picked):
             if first >= ALWAYS_RECORDED and self._is_late():
                 for raw, _ in picked[first:]:
                     sampler.groups.add(raw)
                 break
             began = time.thread_time_ns()
             self._drain.take_polls()
-            some = picked[first : first + SLICE]
+            end = first + self._slice
+            some = picked[first : min(end, ALWAYS_RECORDED) if first < ALWAYS_RECORDED else end]
+            first += len(some)
             self._drain.note_small_steps(some)
             listener.emit(
                 frame for raw, weight in some for frame in self._frames(raw, weight, full=listener.wants_timelines)
             )
+            each_ns = (time.thread_time_ns() - began) // len(some)
+            self._slice = max(1, min(SLICE, SLICE_NS // max(1, each_ns)))
             self._let_others(listener, began, rests_until_ns)
         listener.emit([*sampler.groups.take(), *overflow])
         if self._hub.hunt is not None:
