@@ -777,7 +777,8 @@ class LoadLevel:
 
 @dataclass(frozen=True, slots=True)
 class AwaitLoad:
-    """How many requests awaited one thing at once, and how long that took an operation's calls at each level."""
+    """How many requests awaited one thing at once, and how long that took an operation's calls at each level, at the
+    line at which they waited longest."""
 
     operation: str
     kind: AwaitKind

@@ -11,7 +11,8 @@ n times in both.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -27,8 +28,8 @@ KINDS: frozenset[AwaitKind] = frozenset(
 """Backends, and what several can have at once."""
 
 Thing = tuple[AwaitKind, str]
-_Span = tuple[int, int, int, int, str]
-"""(from_ns, to_ns, ns of it that count, weight, operation)"""
+_Span = tuple[int, int, int, int, str, str | None]
+"""(from_ns, to_ns, ns of it that count, weight, operation, line)"""
 
 
 class RecentAwaits:
@@ -50,7 +51,7 @@ class RecentAwaits:
                 if len(self._by_thing) >= MAX_THINGS:
                     continue
                 spans = self._by_thing[thing] = deque(maxlen=KEPT)
-            spans.append((one.from_ns, one.to_ns, one.ns, record.weight, record.name or record.method))
+            spans.append((one.from_ns, one.to_ns, one.ns, record.weight, record.name or record.method, one.where))
 
     def tally_into(self, loads: Loads) -> None:
         """Add them to ``loads``; changes nothing here."""
@@ -107,7 +108,7 @@ def _level(level: int, lengths: Buckets) -> LoadLevel:
 
 def _tally(spans: deque[_Span], tally: ThingTally) -> None:
     changes: dict[int, int] = {}
-    for since, until, _, weight, _ in spans:
+    for since, until, _, weight, _, _ in spans:
         changes[since] = changes.get(since, 0) + weight
         changes[until] = changes.get(until, 0) - weight
     instants = sorted(changes)
@@ -122,10 +123,22 @@ def _tally(spans: deque[_Span], tally: ThingTally) -> None:
         index = bisect_right(instants, at) - 1
         return areas[index] + counts[index] * (at - instants[index])
 
-    for since, until, ns, weight, operation in spans:
+    lines = _lines(spans)
+    for since, until, ns, weight, operation, where in spans:
+        if lines[operation] != where:
+            continue
         level = max(1, round((area(until) - area(since)) / (until - since)))
         key = (operation, (level - 1).bit_length())
         lengths = tally.levels.get(key)
         if lengths is None:
             lengths = tally.levels[key] = Buckets()
         lengths.add(ns, weight)
+
+
+def _lines(spans: Iterable[_Span]) -> dict[str, str | None]:
+    """The line of each operation that waited longest. Another line may ask for something else, which is quick and comes
+    at other times: it would seem that the thing gets slower under load."""
+    waited: Counter[tuple[str, str | None]] = Counter()
+    for _, _, ns, weight, operation, where in spans:
+        waited[operation, where] += ns * weight
+    return {operation: where for (operation, where), _ in reversed(waited.most_common())}

@@ -374,6 +374,9 @@ class Hub:
         if end - began >= LONG_PAUSE_NS:
             cpu = None if self._gc_cpu is None else time.thread_time_ns() - self._gc_cpu
             self.pauses.append((began, end, info.get("generation", -1), cpu))
+            for other in self.monitors.values():
+                if other is not monitor:
+                    other.pause_elsewhere(began, end)
 
 
 def _place_of(exc: Exception) -> str:

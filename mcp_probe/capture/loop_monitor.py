@@ -80,6 +80,7 @@ class LoopMonitor(Steps):
     """
 
     __slots__ = (
+        "_gc_elsewhere",
         "_gc_step",
         "_sink",
         "detached",
@@ -115,6 +116,7 @@ class LoopMonitor(Steps):
         self.started_ns = self.now
         self.gc_ns = 0
         self._gc_step = 0
+        self._gc_elsewhere = (0, 0)  # (step, ns of pauses on other threads in it)
         self._sink = sink
 
     # --- what each kind of loop says ---
@@ -249,6 +251,17 @@ class LoopMonitor(Steps):
     def gc_ns_of(self, since: int) -> int:
         """Collector pauses inside the step that began at ``since``."""
         return self.gc_ns if self._gc_step == since else 0
+
+    def gc_elsewhere_ns(self, since: int) -> int:
+        """Long pauses of the collector on other threads inside the step that began at ``since``: they keep the GIL."""
+        step, ns = self._gc_elsewhere
+        return ns if step == since else 0
+
+    def pause_elsewhere(self, start: int, end: int) -> None:
+        """A collector pause ran on another thread, which is this one, in [start, end)."""
+        since = self.since
+        if 0 < since < end:
+            self._gc_elsewhere = (since, self.gc_elsewhere_ns(since) + end - max(start, since))
 
     def pause(self, start: int, end: int) -> None:
         """A collector pause ran on this thread in [start, end)."""

@@ -198,7 +198,9 @@ class Watch:
         asleep = 0 if case is None else case.asleep_ns
         cause = self._cause(wall, cpu, queued, monitor.gc_ns_of(since), asleep, start, end)
         off, sleeps = wall - (cpu or 0) - (queued or 0), _sleeps(start, end)
-        if cause in ("blocking-call", "unknown") and cpu is not None and self._is_host(case, since, off, sleeps):
+        if cause in ("gil", "unknown") and 0 < off <= 2 * monitor.gc_elsewhere_ns(since):
+            cause = "gc"  # a collection on another thread keeps the GIL as long as it lasts
+        elif cause in ("blocking-call", "unknown") and cpu is not None and self._is_host(case, since, off, sleeps):
             cause, queued = "run-queue", wall - (cpu or 0)
         place = None if case is None else case.place()
         if case is None or place is None:

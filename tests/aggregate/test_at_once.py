@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -48,6 +49,14 @@ def test_calls_that_begin_together_are_all_of_the_same_level() -> None:
     load = only(folded(*(call(n, 0, 100) for n in range(1, 9))).summary())
     assert levels(load) == [(5, 8, 8, 100)]
     assert load.mean_at_once == pytest.approx(8)
+
+
+def test_quick_calls_at_another_line_make_no_level() -> None:
+    """Each call sends a ping, and a query of 400 ms, of which three are under way at once."""
+    queries = [call(n, 500 * (n // 3), 500 * (n // 3) + 400) for n in range(30)]
+    pings = [call(100 + n, 500 * n + 450, 500 * n + 451) for n in range(20)]
+    pings = [replace(one, awaits=tuple(replace(each, where="a.py:2") for each in one.awaits or ())) for one in pings]
+    assert levels(only(folded(*queries, *pings).summary())) == [(3, 4, 30, 400)]
 
 
 def test_lengths_are_told_apart_by_level() -> None:

@@ -263,6 +263,47 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this interpreter has no GIL")
+def test_a_step_that_waited_for_a_collection_on_another_thread_blames_the_collector() -> None:
+    """That thread has the GIL meanwhile. A call that sleeps as long is to blame itself."""
+    rings: list[Ring] = []
+    begin, over = threading.Event(), threading.Event()
+
+    def collect() -> None:
+        begin.wait(PATIENCE_S)
+        rings.clear()
+        gc.collect()
+        over.set()
+
+    async def spins_until_it_is_over() -> None:
+        begin.set()
+        while not over.is_set():
+            pass
+
+    async def sleeps_meanwhile() -> None:
+        begin.set()
+        time.sleep(0.5)
+
+    def collected(function: Callable[[], Awaitable[None]]) -> list[StepRecord]:
+        rings.extend(Ring() for _ in range(400_000))
+        begin.clear()
+        over.clear()
+        collector = threading.Thread(target=collect)
+        collector.start()
+        try:
+            return slow_steps("asyncio", function, rounds=1)
+        finally:
+            collector.join()
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert causes(undisturbed(lambda: collected(spins_until_it_is_over))) == "gc"
+        assert causes(undisturbed(lambda: collected(sleeps_meanwhile))) == "blocking-call"
+    finally:
+        gc.enable()
+
+
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="this interpreter has no GIL")
 def test_a_call_that_holds_the_gil_computes_and_its_place_is_no_more_than_an_estimate(
     hard: str, looks: list[int]
 ) -> None:

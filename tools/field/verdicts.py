@@ -331,7 +331,13 @@ CASES = [
         HEALTHY,
         pattern="q",
     ),
-    Case(row("excel-mcp-server", "excel", servers.excel), "none: a small workbook, in threads", HEALTHY, pattern="q"),
+    Case(
+        row("excel-mcp-server", "excel", servers.excel),
+        "none: a small workbook, in threads",
+        HEALTHY,
+        pattern="q",
+        calls=300,
+    ),
     Case(
         row("mcp-alchemy", "alchemy", servers.alchemy),
         "none: as many quick queries at once as the pool has connections",
