@@ -29,10 +29,10 @@ PARTS = (
     Part("busy", ("busy",), "B", "part-busy", "on the event loop"),
     Part("ready", ("ready_wait",), "r", "part-ready", "could run, waits for its turn"),
     Part("exec wait", ("executor_wait",), "e", "part-wait", "for a thread"),
-    Part("exec run", ("executor_run",), "X", "part-run", "in a thread"),
+    Part("exec run", ("executor_run",), "X", "part-run", "in a thread, at work or waiting there"),
     Part("exec return", ("executor_return",), "t", "part-return", "thread done, call not yet resumed"),
     Part("await", ("awaiting",), ".", "part-await", "for something else, or outside"),
-    Part("write", ("write_wait", "write_flush"), "w", "part-write", "answer on its way out"),
+    Part("write", ("write_wait", "write_flush"), "w", "part-write", "answer ready, not yet written"),
     Part("gc", ("gc",), "G", "part-gc", "garbage collector"),
     Part("unaccounted", ("unaccounted",), "?", "part-rest", "not seen"),
 )

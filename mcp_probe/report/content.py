@@ -17,6 +17,7 @@ from mcp_probe.aggregate.findings import follows
 from mcp_probe.model import Finding, Gain, Summary, Tag
 from mcp_probe.report import figures
 from mcp_probe.report.blocks import Block, Box, Flow, Heading, Paragraph, Role, Span, Spans
+from mcp_probe.report.budget import known_ms
 from mcp_probe.report.figures import UNKNOWN, Notation, plural, quantity
 from mcp_probe.report.fine import told_instead
 from mcp_probe.report.phrases import first, one, prose, rank
@@ -41,6 +42,9 @@ SURE: dict[Tag, str] = {"lower": "at least ", "bounded": "at least ", "upper": "
 """How a cost is told whose finding is not exact; bounds count by their lower end."""
 MATRIX_CODES = frozenset({"blocking-call", "cpu-bound-step", "serial-handler", "pool-exhausted"})
 """Findings whose victims the matrix of waits knows."""
+OF_THE_LOOP_AND_POOLS = frozenset(
+    {"blocking-call", "cpu-bound-step", "head-of-line", "crowding", "transport-starvation", "executor-saturated"}
+)
 WHO, WHO_MS = 3, 1.0
 OWN = 0.05  # of what a finding explains, from which the tool's own steps are told from what others waited
 MARK_MEANINGS = (
@@ -174,6 +178,8 @@ def _verdict(summary: Summary, notation: Notation, cwd: str) -> Iterator[Block]:
     elsewhere = _named(finding for finding in _other_findings(summary) if not follows(finding, summary.findings))
     if elsewhere:
         body.append(Paragraph(one(f"Also found, below: {elsewhere}.", "dim"), indent=2))
+    if finding is not None and (own := _largest_of_its_own(summary, finding)):
+        body.append(Paragraph(prose(own), indent=2))
     severity = finding.severity if finding is not None and verdict.code not in _QUIET else ""
     aside = " · ".join(filter(None, (verdict.code, "warning" if severity == "warn" else severity)))
     yield Box("Verdict", aside, role, tuple(body))
@@ -202,6 +208,27 @@ def _explained(summary: Summary, finding: Finding) -> str:
     part = min(finding.cost_ms, whole)
     sure = SURE.get(finding.confidence, "")
     return f"explains {sure}{figures.duration(part)} ({figures.share(part / whole)})"
+
+
+def _largest_of_its_own(summary: Summary, finding: Finding) -> str:
+    """What no mend of this finding's takes away, if that is more than it explains: jobs, and what calls await outside.
+
+    Empty for findings that are about awaits or jobs themselves.
+    """
+    whole = summary.clients_waited_ms or 0.0
+    if not 0 < finding.cost_ms < whole or finding.code not in OF_THE_LOOP_AND_POOLS:
+        return ""
+    parts = (
+        ((known_ms(row, part) or 0.0) * row.count, row.name, where)
+        for row in summary.operations
+        if row.kind == "request"
+        for part, where in (("executor_run", "in its own jobs on threads"), ("awaiting", "awaiting something itself"))
+    )
+    ms, name, where = max(parts, default=(0.0, "", ""))
+    if ms <= finding.cost_ms:
+        return ""
+    much = "Most" if ms > whole / 2 else "More"
+    return f"{much} of that time is another matter: `{name}` was {where} for {figures.duration(ms)}."
 
 
 def _who_waited(summary: Summary, finding: Finding) -> str:

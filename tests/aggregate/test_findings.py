@@ -1542,7 +1542,7 @@ def test_beside_a_lock_of_threads_stands_what_its_jobs_compute() -> None:
     reads = make_operation("log", busy=1.0, executor_run=50.0, job_lines=lines, jobs_cpu_ms=1_000.0)
     finding = one(replace(summary, operations=(*summary.operations, reads)), "serial-handler")
     assert finding.advice.endswith(
-        "Who held it is not seen. In threads, `log` computed most (1.0 s): about 80% of it at repos.py:44 in "
+        "Who held it is not seen; what computed most in threads is `log` (1.0 s): about 80% of it at repos.py:44 in "
         "`zlib.crc32`."
     )
 

@@ -43,7 +43,8 @@ that the client sent. A cell has a fault where
 
 *predicts*: what `mcp-probe what-if` runs again is within 10 % of what was measured. *refuses*, and by how much the
 percentile was off that was farthest off: the self-check does not hold, so it exits with 2. That judges the host as
-much as the cell (load average {load}, on two CPUs). On trio there is no HTTP: uvicorn runs on asyncio and uvloop only.""".splitlines()
+much as the cell (load average {load}, on two CPUs). On trio there is no HTTP: uvicorn runs on asyncio and uvloop
+only.""".splitlines()
 
 
 def run(cell: Cell) -> dict[str, Any]:

@@ -275,7 +275,7 @@ def test_a_line_says_what_slow_calls_took_longer_for() -> None:
     slow = SlowCalls(quick_ms=12.0, quick_calls=50, slow_ms=138.0, slow_calls=9, parts=parts)
     shown = " ".join(" ".join(table(replace(one(busy=1.0), slow_calls=slow), one(busy=0.1))).split())
     assert (
-        "slow calls of search 138 ms around p95, 12 ms in the quicker half; the difference: about +140 ms "
+        "slow calls of search 138 ms on average around p95, 12 ms in the quicker half; the difference: about +140 ms "
         "waiting for `resize`, −14 ms of its own on the event loop."
     ) in shown
     assert shown.count("slow calls of") == 1

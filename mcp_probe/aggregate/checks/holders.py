@@ -229,7 +229,7 @@ def _thread_advice(summary: Summary) -> str:
     row = max(computing, key=lambda one: (one.jobs_cpu_ms or 0.0, one.name))
     line = row.job_lines[0]
     return (
-        f"{advice} Who held it is not seen. In threads, `{row.name}` computed most "
+        f"{advice} Who held it is not seen; what computed most in threads is `{row.name}` "
         f"({phrasing.duration(row.jobs_cpu_ms or 0.0)}): about {phrasing.percent(line.share)} of it"
         f"{f' at {place}' if (place := phrasing.place_at(line.where)) else ''} in `{line.called}`."
     )

@@ -241,8 +241,8 @@ def _slow_calls(operations: Sequence[OperationSummary]) -> Iterator[Paragraph]:
     known.sort(key=lambda row: -(row[0].slow_ms - row[0].quick_ms) * row[0].slow_calls)
     for found, operation in known[:SLOW_ROWS]:
         took = (
-            f" {figures.duration(found.slow_ms)} around p95, {figures.duration(found.quick_ms)} in the quicker half; "
-            "the difference: "
+            f" {figures.duration(found.slow_ms)} on average around p95, {figures.duration(found.quick_ms)} in the "
+            "quicker half; the difference: "
         )
         lead = (Span("slow calls of ", "dim"), Span(figures.brief(operation.name), "name"))
         yield Paragraph((*lead, Span(took), *prose(told(found, operation.name) + ".")), lead=(Span(" "),), indent=1)
