@@ -530,7 +530,7 @@ SHOWN = (
     # Of 1242 ms, or of 318 more with an earlier arrival, which are in the queue then.
     r"write \[17–73%\]  queue \[16–54%\]  exec run \[10–12%\]  busy \[9–11%\]",
     r"planted ×1 +waited \[30–60 ms\].* for blocker +b\.py:71",
-    r"blocker +70 ms +70 ms +1 +computing +b\.py:71  f\(\)",
+    r"blocker +61 ms +61 ms +1 +computing  70 ms with its waits for a CPU +b\.py:71  f\(\)",
     r"planted +67 ms +67 ms +1 .* a\.py:73  g\(\)",
     r"pool a .* 4/5 +3 +2 +23 ms +23 ms",
     r"waited up to 53 ms for a thread · 1 job of 29 ms on average · 31 ms from a job's end until its call went on",

@@ -97,8 +97,9 @@ def _file_and_line(where: str) -> tuple[str, int | None]:
 def _executor_details(pool: ExecutorSummary, cwd: str) -> Iterator[Spans]:
     is_starved = starved_max_ms(pool) > STARVED_MS
     # A thread that is free takes a moment, too: to tell that of a pool that was never full would point at its size.
-    if is_starved or (pool.transport_wait_max_ms >= 1 and pool.at_limit_share > 0):
-        longest = figures.duration(starved_max_ms(pool) if is_starved else pool.transport_wait_max_ms)
+    waited_ms = starved_max_ms(pool) if is_starved else pool.transport_wait_max_ms
+    if waited_ms > STARVED_MS or (waited_ms >= 1 and pool.at_limit_share > 0):
+        longest = figures.duration(waited_ms)
         yield one(f"the transport itself waited up to {longest} for a thread", "critical" if is_starved else "plain")
     if pool.holders:
         rest = f" and {len(pool.holders) - 4} more" if len(pool.holders) > 4 else ""
