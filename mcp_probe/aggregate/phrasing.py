@@ -69,6 +69,11 @@ def ranged(least: float, most: float | None, told: Callable[[float], str]) -> st
     return f"{lo.rpartition(' ')[0]}-{hi}" if lo.split(" ")[-1] == hi.split(" ")[-1] else f"{lo} to {hi}"
 
 
+def calls_of(name: str, own: bool) -> str:
+    """Whom somebody waited for: a tool, or other calls of its ``own``."""
+    return f"other calls of `{name}`" if own else f"`{name}`"
+
+
 def known(least_ms: float, tag: Tag) -> str:
     """The lower end of a time: ``427 ms`` if it is exact, else ``at least 427 ms``."""
     return duration(least_ms) if tag == "exact" else at_least(least_ms)

@@ -149,14 +149,13 @@ class Watch:
         if since == 0 or now - since < limit_ns:
             return
         case = self._case
-        is_first = case is None or case.since != since
+        prompt_ns = PROMPT_INTERVALS * sys.getswitchinterval() * 1e9
         if case is None or case.since != since:
-            case = self._case = _Case(since, Counter(), now - since > limit_ns + GIL_GAP_NS)
+            over_ns = now - since - limit_ns
+            case = self._case = _Case(since, Counter(), over_ns > GIL_GAP_NS)
+            late_ns = 0 if over_ns < prompt_ns else None  # else the sleep before this look may have been too long
         elif late:
             case.gil_gap = True
-        prompt_ns = PROMPT_INTERVALS * sys.getswitchinterval() * 1e9
-        if is_first:  # if it is late, the sleep before it may have been too long
-            late_ns = 0 if now - since - limit_ns < prompt_ns else None
         if late_ns is not None:
             case.ticks += 1
             case.prompt += late_ns < prompt_ns

@@ -45,6 +45,7 @@ MATRIX_CODES = frozenset({"blocking-call", "cpu-bound-step", "serial-handler", "
 OF_THE_LOOP_AND_POOLS = frozenset(
     {"blocking-call", "cpu-bound-step", "head-of-line", "crowding", "transport-starvation", "executor-saturated"}
 )
+"""Findings that are not about what jobs do or what calls await."""
 WHO, WHO_MS = 3, 1.0
 OWN = 0.05  # of what a finding explains, from which the tool's own steps are told from what others waited
 MARK_MEANINGS = (
@@ -244,9 +245,7 @@ def _who_waited(summary: Summary, finding: Finding) -> str:
         return ""
     # The matrix knows who waited for a tool, not for which of its lines: that may be more than this finding is about.
     is_part = sum(waited.values()) <= finding.cost_ms + WHO_MS
-    names = {
-        name: f"other calls of `{name}`" if name == finding.subject and held is None else f"`{name}`" for name in shown
-    }
+    names = {name: phrasing.calls_of(name, name == finding.subject and held is None) for name in shown}
     told = ", ".join(
         f"{names[name]} {figures.duration(waited[name])}" if is_part else names[name] for name in shown[:WHO]
     )

@@ -109,14 +109,15 @@ def is_starved(pool: ExecutorSummary, options: FindingOptions) -> bool:
 
     While the pool was not full it waited for the event loop instead, which a job must pass to get its thread.
     """
-    is_full = pool.max is not None and (pool.borrowed_peak >= pool.max or pool.at_limit_share > 0)
-    return is_full and starved_max_ms(pool) > options.transport_wait_ms
+    return starved_max_ms(pool) > options.transport_wait_ms
 
 
 def starved_max_ms(pool: ExecutorSummary) -> float:
-    """The transport's longest wait for a thread, while the pool was full if that is known."""
-    known = pool.transport_starved_max_ms
-    return pool.transport_wait_max_ms if known is None else known
+    """The transport's longest wait for a thread while the pool was full; of older versions, if it ever was."""
+    if pool.transport_starved_max_ms is not None:
+        return pool.transport_starved_max_ms
+    was_full = pool.max is not None and (pool.borrowed_peak >= pool.max or pool.at_limit_share > 0)
+    return pool.transport_wait_max_ms if was_full else 0.0
 
 
 def saturated_ms(summary: Summary, options: FindingOptions, pool: ExecutorSummary) -> float | None:

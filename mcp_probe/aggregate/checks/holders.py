@@ -211,8 +211,7 @@ def _held_by(operation: OperationSummary, holder: AwaitHolder | None) -> str:
     taken = f" (taken at {where})" if where else ""
     if holder.operation == BACKGROUND_OPERATION:
         return f" that a background task held{taken}"
-    name = f"{'other calls of ' if holder.operation == operation.name else ''}`{holder.operation}`"
-    return f" that {name} held{taken}"
+    return f" that {phrasing.calls_of(holder.operation, holder.operation == operation.name)} held{taken}"
 
 
 def _waited_at(row: AwaitSummary) -> str:

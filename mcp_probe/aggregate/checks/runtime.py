@@ -80,6 +80,7 @@ def gil_contention(summary: Summary, options: FindingOptions) -> Iterator[Findin
         if pool is not None:
             sentence += f", mostly {phrasing.listed(pool.holders) or 'jobs'} in `{pool.name}`"
     cost = max(lost, steps_cost_ms(summary, steps))
+    # Much of either is enough, unlike with the host: these are the server's own threads.
     is_minor = is_little(summary, options, cost) and cost < options.surroundings_share * window_ms(summary)
     yield Finding(
         code="gil-contention",

@@ -87,7 +87,7 @@ def _head_of_line(summary: Summary, options: FindingOptions, blocker: str | None
     )
     sentence += "waiting for other requests"
     if rows:
-        name = f"{'other calls of ' if blocker == operation.name else ''}`{blocker}`"
+        name = phrasing.calls_of(rows[0].blocker, blocker == operation.name)
         sentence += f", mostly for {name} ({phrasing.known(rows[0].lo_ms, rows[0].quality)} in all)"
     others = [victim.operation.name for victim in victims[1:]]
     if others:
