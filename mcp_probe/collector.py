@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,15 +36,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcp_probe")
 
 SLICE, SLICE_NS = 4, 200_000
-"""Records that are made and told at once, at most, and how long that may take: fewer where each has many steps and
-awaits. A call asks for the GIL some ten times, and each time waits so long for it while the collector works."""
+"""Frames of requests that are made and told at once, at most, and how long that may take: fewer where each has many
+steps and awaits. A call asks for the GIL some ten times, and each time waits so long for it while the collector works.
+"""
 RESTS = 4
-"""Then it lets others have the GIL, for so many times as long as it worked. After a rest of 0 it would have it again
-before a thread that waits for it is awake."""
+"""Then it lets others have the GIL, for at most so many times as long as it worked. After a rest of 0 it would have it
+again before a thread that waits for it is awake."""
 LONGEST_REST_S = 0.005
 """Whoever waits for a drain from then on waits so long for it to go on."""
 RESTS_S, READ_RESTS_S = 1.0, 0.35
-"""After this there is no more rest in one drain; the second while frames are sent out of the process."""
+"""One drain is to be over by then, its rests included; the second while frames are sent out of the process. Rests are
+shorter where it has more to do."""
 BACKLOG = 1024
 """If more requests wait, the collector does not rest: on a saturated loop every release of the GIL costs 5 ms."""
 DRAIN_S = 2.0
@@ -454,26 +456,33 @@ class Collector:
                 for raw, _ in picked[first:]:
                     sampler.groups.add(raw)
                 break
-            began = time.thread_time_ns()
             self._drain.take_polls()
-            end = first + self._slice
-            some = picked[first : min(end, ALWAYS_RECORDED) if first < ALWAYS_RECORDED else end]
+            some = picked[first : first + SLICE]
             first += len(some)
             self._drain.note_small_steps(some)
-            listener.emit(
-                frame for raw, weight in some for frame in self._frames(raw, weight, full=listener.wants_timelines)
-            )
-            each_ns = (time.thread_time_ns() - began) // len(some)
-            self._slice = max(1, min(SLICE, SLICE_NS // max(1, each_ns)))
-            self._let_others(listener, began, rests_until_ns)
+            self._tell_slices(listener, some, len(picked) - first, rests_until_ns)
         listener.emit([*sampler.groups.take(), *overflow])
         if self._hub.hunt is not None:
             self._hub.hunt.take(batch)
 
-    def _let_others(self, listener: Listener, since_ns: int, until_ns: int) -> None:
-        """Rest after work, unless somebody waits for this drain. ``since_ns``: the thread's CPU time before it."""
-        if now_ns() < until_ns and not self._is_waited_for and listener.backlog() < BACKLOG:
-            time.sleep(min(RESTS * (time.thread_time_ns() - since_ns) / 1e9, LONGEST_REST_S))
+    def _tell_slices(self, listener: Listener, some: list[tuple[RawRequest, int]], more: int, until_ns: int) -> None:
+        """Tell ``some``, after which ``more`` are left, with rests that end by ``until_ns``."""
+        full = listener.wants_timelines
+        left = (len(some) + more) * (1 + full)
+        frames = chain.from_iterable(self._frames(raw, weight, full=full) for raw, weight in some)
+        began = time.thread_time_ns()
+        while part := [*islice(frames, self._slice)]:
+            listener.emit(part)
+            left -= len(part)
+            worked_ns = time.thread_time_ns() - began
+            each_ns = max(1, worked_ns // len(part))
+            self._slice = max(1, min(SLICE, SLICE_NS // each_ns))
+            if not self._is_waited_for and listener.backlog() < BACKLOG:
+                spare_ns = until_ns - now_ns() - left * each_ns
+                rests = min(RESTS, spare_ns / ((left + len(part)) * each_ns))
+                if rests > 0:
+                    time.sleep(min(rests * worked_ns / 1e9, LONGEST_REST_S))
+            began = time.thread_time_ns()
 
     @property
     def _is_waited_for(self) -> bool:

@@ -391,6 +391,41 @@ def test_the_collector_lets_others_have_the_interpreter_unless_somebody_waits_fo
         probe.detach()
 
 
+def test_frames_of_a_full_recording_are_told_one_by_one_with_rests_that_fill_the_time_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten requests of two frames that take 1 ms each, and 60 ms for them: 2 ms of rest after each."""
+    at, rests, told = [0], list[float](), list[int]()
+
+    def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        at[0] += round(seconds * 1e9)
+
+    def emit(frames: list[str]) -> None:
+        told.append(len(frames))
+        at[0] += 1_000_000 * len(frames)
+
+    def worked() -> int:
+        return at[0] - round(sum(rests) * 1e9)
+
+    monkeypatch.setattr(collector, "time", SimpleNamespace(sleep=sleep, thread_time_ns=worked))
+    monkeypatch.setattr(collector, "now_ns", lambda: at[0])
+    own = Collector(SimpleNamespace(fail=None, requests=None))  # type: ignore[arg-type]
+    monkeypatch.setattr(own, "_thread", SimpleNamespace(is_current=lambda: True))
+    monkeypatch.setattr(own, "_frames", lambda raw, weight, *, full: iter(("record", "timeline")))
+    monkeypatch.setattr(own, "_slice", 1)
+    listener: Any = SimpleNamespace(wants_timelines=True, emit=emit, backlog=lambda: 0)
+    some: Any = [(None, 1)] * 5
+    own._tell_slices(listener, some, 5, 60_000_000)
+    own._tell_slices(listener, some, 0, 60_000_000)
+    assert told == [1] * 20
+    assert rests == pytest.approx([0.002] * 20)
+    rests.clear()
+    at[0] = 0
+    own._tell_slices(listener, some, 0, 8_000_000)
+    assert rests == []  # it needs 10 ms of the 8
+
+
 def test_an_exit_whose_drain_begins_too_late_still_records_a_small_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
     """A starved machine may need the whole budget to begin: a short session then had not one record."""
     monkeypatch.setattr(collector, "EXIT_BUDGET_S", 0.0)

@@ -457,19 +457,20 @@ def partition(claims: Iterable[Claim], start: int, end: int) -> list[Claim]:
             edges.append((b, -1, part))
     edges.sort()
     covering = [0] * len(PRIORITY)
+    covered = 0  # a bit for each part that covers the instant: the lowest one wins
     segments: list[Claim] = []
     last = start
     for at, delta, part in edges:
         if at > last:
-            for highest, count in enumerate(covering):
-                if count:
-                    if segments and segments[-1][1] == last and segments[-1][2] == highest:
-                        segments[-1] = (segments[-1][0], at, highest)
-                    else:
-                        segments.append((last, at, highest))
-                    break
+            if covered:
+                highest = (covered & -covered).bit_length() - 1
+                if segments and segments[-1][1] == last and segments[-1][2] == highest:
+                    segments[-1] = (segments[-1][0], at, highest)
+                else:
+                    segments.append((last, at, highest))
             last = at
         covering[part] += delta
+        covered = covered | 1 << part if covering[part] else covered & ~(1 << part)
     return segments
 
 

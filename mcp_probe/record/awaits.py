@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from mcp_probe.model import Await, AwaitStage, HolderPart
+from mcp_probe.model import Await, AwaitStage, HolderPart, draft_of
 from mcp_probe.record.raw import AwaitLook, AwaitMark, Claim, Job, StepMark
 
 SHORT_AWAIT_NS = 5_000_000
@@ -38,6 +38,8 @@ Looked = tuple[int, int, AwaitLook]
 """(from_ns, to_ns, look): a suspension that somebody looked at."""
 
 _Span = tuple[int, int]
+
+_Draft = draft_of(Await)
 
 
 def looked_at(looks: Sequence[AwaitLook], marks: Iterable[StepMark]) -> list[Looked]:
@@ -198,7 +200,7 @@ def await_of(
     mark: AwaitMark, stage: AwaitStage, span: _Span, ns: int, holders: Sequence[HolderPart], library: str | None
 ) -> Await:
     """What ``mark`` saw, as a recording has it: ``ns`` of ``span``."""
-    return Await(
+    found = _Draft(
         kind=mark.thing.kind,
         object=mark.thing.name,
         where=mark.where,
@@ -216,6 +218,8 @@ def await_of(
         looks=mark.looks,
         library=library,
     )
+    found.__class__ = Await
+    return found
 
 
 class _Found:
@@ -224,7 +228,7 @@ class _Found:
     def __init__(self, short_ns: int) -> None:
         self._short_ns = short_ns
         self._single: list[Await] = []
-        self._sums: dict[tuple[str, str, str | None, str, str, str | None], Await] = {}
+        self._sums: dict[tuple[str, str, str | None, str, str, str | None], list[Await]] = {}
 
     def add(self, stretches: Sequence[Claim], stage: AwaitStage, marks: Sequence[AwaitMark], end: int) -> None:
         """Name ``stretches``: each instant by the first of ``marks`` that has it."""
@@ -248,26 +252,32 @@ class _Found:
         single = sorted(self._single, key=lambda one: (-one.ns, one.from_ns))
         for one in single[MAX_AWAITS_KEPT:]:
             self._sum_up(one)
-        sums = sorted(self._sums.values(), key=lambda one: -one.ns)[:MAX_AWAITS_KEPT]
+        sums = sorted(map(_summed, self._sums.values()), key=lambda one: -one.ns)[:MAX_AWAITS_KEPT]
         return (*sorted(single[:MAX_AWAITS_KEPT], key=lambda one: one.from_ns), *sums)
 
     def _sum_up(self, one: Await) -> None:
         key = (one.kind, one.object, one.where, one.tag, one.stage, one.phase)
-        known = self._sums.get(key)
-        self._sums[key] = one = replace(one, holders=())
-        if known is not None:
-            self._sums[key] = replace(
-                one,
-                from_ns=min(known.from_ns, one.from_ns),
-                to_ns=max(known.to_ns, one.to_ns),
-                ns=one.ns + known.ns,
-                count=one.count + known.count,
-                calls=one.calls + known.calls,
-                opened=one.opened + known.opened,
-                limit=max(filter(None, (one.limit, known.limit)), default=None),
-                pending=max(one.pending, known.pending),
-                looks=one.looks + known.looks,
-            )
+        self._sums.setdefault(key, []).append(one)
+
+
+def _summed(some: Sequence[Await]) -> Await:
+    """Alike stretches as one."""
+    last = some[-1]
+    if len(some) == 1 and not last.holders:
+        return last
+    return replace(
+        last,
+        holders=(),
+        from_ns=min([one.from_ns for one in some]),
+        to_ns=max([one.to_ns for one in some]),
+        ns=sum([one.ns for one in some]),
+        count=sum([one.count for one in some]),
+        calls=sum([one.calls for one in some]),
+        opened=sum([one.opened for one in some]),
+        limit=max([one.limit for one in some if one.limit], default=None),
+        pending=max([one.pending for one in some]),
+        looks=sum([one.looks for one in some]),
+    )
 
 
 def _take(free: list[_Span], since: int, until: int) -> list[_Span]:
