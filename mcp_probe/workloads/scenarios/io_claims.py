@@ -169,9 +169,10 @@ class Claims:
         threads, equal = self.found["100 threads"], self.found["asyncio, limit 100"]
         ratio = threads.cpu_ms / equal.cpu_ms
         own = self.libraries == ("requests", "aiohttp")
+        measured = Measured(ratio, floor=self.cpu_floor, contended=threads.contended or equal.contended)
         self.bench.claim(
             CLAIMS["003-13"],
-            *([Measured(ratio, floor=self.cpu_floor)] if own else []),
+            *([measured] if own else []),
             said=f"{threads.cpu_ms:.2f} ms ({self.libraries[0]}) and {equal.cpu_ms:.2f} ms ({self.libraries[1]}): "
             f"{ratio:.1f}×",
             untold="only with the document's own libraries, requests and aiohttp; others cost another amount",
