@@ -321,6 +321,8 @@ class Timeline:
     awaits: tuple[Await, ...]  # as hooks and looks saw them: they may overlap, and ``ns`` is to_ns - from_ns
     left_out: tuple[tuple[str, int], ...] = ()  # ("steps" | "jobs" | "awaits", how many; 0: not known how many)
     holds: tuple[LockHold, ...] = ()  # locks that it held, whether or not somebody waited; in the order of their ends
+    streams: int = 0  # which of the server's pairs of streams it came through: a session has one; 0: not known
+    new_connection: bool = False  # over HTTP: it was the first on its connection, as far as is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ class Exchange:
         raw.arrival_ns = arrival
         raw.arrival_earliest_ns = earliest
         raw.transport_seen = earliest is not None
+        raw.new_connection = self._delivery is not None and self._delivery.is_first
         raw.request_bytes = self._body_bytes
         self.raw = raw
 

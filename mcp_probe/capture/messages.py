@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
 from heapq import nlargest
+from itertools import count
 from typing import Any, Literal
 
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
@@ -44,6 +45,7 @@ Starved = tuple[Literal["read", "write"], int, int, str, str]
 MAX_STARVED = 64
 
 _kinds: dict[type, str] = {}
+_numbers = count(1)
 _set_current = CURRENT.set
 
 
@@ -64,6 +66,7 @@ class Channel:
     """One stream pair of a server. All methods run on the loop's thread unless they say otherwise."""
 
     def __init__(self, requests: LiveRequests, transport: str, ready: Callable[[], tuple[int, int, int]]) -> None:
+        self.number = next(_numbers)
         self.requests = requests
         self.transport = transport
         self.session: Any = None

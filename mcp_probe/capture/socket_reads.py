@@ -100,9 +100,20 @@ def readable_since(sock: Any) -> int | None:
 class Delivery:
     """One request on its way in: when the last byte of it that was read had come, between its bounds."""
 
-    __slots__ = ("_is_loose", "_latest_ns", "_reads", "_since_ns", "claims", "earliest_ns", "read_bytes", "whole")
+    __slots__ = (
+        "_is_loose",
+        "_latest_ns",
+        "_reads",
+        "_since_ns",
+        "claims",
+        "earliest_ns",
+        "is_first",
+        "read_bytes",
+        "whole",
+    )
 
     def __init__(self, reads: SocketReads, since_ns: int | None) -> None:
+        self.is_first = reads.delivery is None  # of its connection
         self._reads = reads
         self._since_ns = since_ns  # all of its bytes came later; None: unknown
         self._is_loose = False

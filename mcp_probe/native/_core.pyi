@@ -62,6 +62,7 @@ class Request:
     settles: bool
     ended: bool
     transport_seen: bool
+    new_connection: bool
     write_seen: bool
     partial: bool
     seen_open: bool

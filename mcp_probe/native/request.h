@@ -33,7 +33,7 @@ typedef struct {
     PyObject *weak_references;
     memory_t memory;
     int seen; /* what hooks saw of it, bits of model.py; ALL_SEEN until they say otherwise */
-    char settles, ended, transport_seen, write_seen, partial, seen_open;
+    char settles, ended, transport_seen, new_connection, write_seen, partial, seen_open;
     int mark_count, mark_room, unit_count, unit_room,
         unit_peak; /* unit_peak: alive at once at most */
     mark_t *marks, own_marks[6];

@@ -303,6 +303,7 @@ static PyMemberDef request_members[] = {
     FLAG(settles),
     FLAG(ended),
     FLAG(transport_seen),
+    FLAG(new_connection),
     FLAG(write_seen),
     FLAG(partial),
     FLAG(seen_open),
@@ -342,9 +343,8 @@ static PyMethodDef request_methods[] = {
     {"small_steps", (PyCFunction)request_small_steps, METH_NOARGS, NULL},
     {"memory", (PyCFunction)request_memory, METH_NOARGS, NULL},
     {"keep_memory", (PyCFunction)request_keep_memory, METH_NOARGS,
-     "A bare request that holds the account of this one, which has ended and has none from now on: "
-     "what the probe itself\n"
-     "hung on this one is no longer held by it."},
+     "A bare request that holds the account of this one, which has ended and has none from now on:\n"
+     "what the probe itself hung on this one is no longer held by it."},
     {NULL}};
 static PyType_Slot request_slots[] = {
     {Py_tp_new, request_new},         {Py_tp_traverse, request_traverse},

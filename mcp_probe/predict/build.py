@@ -68,6 +68,7 @@ class _Building:
                 sending.sent_ns,
                 record.end_ns - record.arrival_ns if record.kind == "request" else None,
                 record.result_ns is not None,
+                recorded.timelines[record.id].streams,
             )
             for record, way, tasks, sending in zip(order, ways, every, arrivals.sendings, strict=True)
         ]

@@ -36,15 +36,20 @@ from mcp_probe.predict.workload import (
 SWITCH_NS = 5_000_000
 """``sys.getswitchinterval()``, which hardly anybody changes."""
 
-HTTP_TURNS = 3
-"""Turns on the loop that an answer takes over HTTP: the session's stream, the task of its response, the server's send.
-Found with 22 recordings: where steps of 60 ms stand in its way, an answer waits for that many. The last one writes to
-the socket, and one more ends the response."""
+HTTP_TURNS_IN, CONNECTION_TURNS = 3, 3
+"""Turns on the loop that a message takes over HTTP, up to the one before its handler's first: what reads the
+connection, the task of its request, which writes the head of the response, and the reader of its session. That one
+takes a single message in each turn, so the handlers of messages that came together begin one turn after the other.
+A new connection has turns of its own before: it is accepted, its task makes a transport, and that begins to read.
+Source: asyncio ``selector_events.py``, uvicorn 0.54 ``httptools_impl.py``, mcp 2.3 ``streamable_http.py``."""
 
-HTTP_TURNS_IN = 3
-"""And a message: what reads the connection, the task of its request, which writes the head of the response, the task
-that reads for the session.
-Source: uvicorn 0.54 ``httptools_impl.py``, mcp 2.3 ``streamable_http.py``."""
+HTTP_TURNS, ROUTER_TURNS = 5, 2
+"""And an answer, from the handler's last step to the one that writes to the socket: the router of its session, the task
+of its stream, those of the response. The router takes one answer after the other, each for two turns; one more turn
+after the last ends the response.
+
+Counted with mcp 2.3: where each turn has a handler of 20 ms, an answer leaves with every second of them. Of 480 calls
+that came at random, on connections of their own, 88 % are simulated within 5 ms, 77 % with three turns in."""
 
 STDIO_TURNS_IN = 5
 """And over stdio: what reads parses the line, and hands it on with a turn between; the session takes it, and starts a
@@ -165,6 +170,8 @@ class _Simulation:
         self._answers: deque[_Live] = deque()
         self._writer_busy = False
         self._writer = _Place("the writer of answers", 1)
+        self._readers: dict[int, deque[_Live]] = {}
+        self._routers: dict[int, deque[_Live]] = {}
         # who sends when
         self._missing = [len(call.after) for call in workload.calls]
         self._followers: dict[int, list[int]] = {}
@@ -573,13 +580,15 @@ class _Simulation:
         else:
             end(a, b)
 
-    def _turns(self, live: _Live, turns: int) -> None:
-        run_ns = live.call.way.out_run_ns // HTTP_TURNS
-        self._step(run_ns, self._turns if turns > 1 else self._wrote, live, turns - 1, sends=turns == 1)
-
     def _came(self, live: _Live, _: Any) -> None:
         if not self._is_serial:
-            self._turns_in(live, HTTP_TURNS_IN)
+            way = live.call.way
+            if way.in_run_ns:
+                turns = _turns_in(live) - 1
+                self._found.append((self.now, _turn_in(live), None, self._turns_in, live, turns, False, None))
+                self._wake()
+            else:
+                self._taken_off(live, None)
             return
         if self._pool is not None:
             self._release(self._pool)
@@ -592,24 +601,57 @@ class _Simulation:
         self._step(run_ns, self._passed_on if turns > 1 else self._taken_off, live, turns - 1)
 
     def _turns_in(self, live: _Live, turns: int) -> None:
-        run_ns = live.call.way.in_run_ns // HTTP_TURNS_IN
-        self._step(run_ns, self._turns_in if turns > 1 else self._taken_off, live, turns - 1, sends=turns == 2)
+        self._step(_turn_in(live), self._turns_in if turns > 2 else self._to_reader, live, turns - 1, sends=turns == 2)
+
+    # A session has one reader, which takes one message after the other, and one router of answers.
+
+    def _to_reader(self, live: _Live, _: Any) -> None:
+        waiting = _line(self._readers, live)
+        waiting.append(live)
+        if len(waiting) == 1:
+            self._step(_turn_in(live), self._took_one, waiting, None)
+
+    def _took_one(self, waiting: deque[_Live], _: Any) -> None:
+        self._taken_off(waiting.popleft(), None)
+        if waiting:
+            self._step(_turn_in(waiting[0]), self._took_one, waiting, None)
+
+    def _to_router(self, live: _Live) -> None:
+        waiting = _line(self._routers, live)
+        waiting.append(live)
+        if len(waiting) == 1:
+            self._route(waiting, ROUTER_TURNS)
+
+    def _route(self, waiting: deque[_Live], turns: int) -> None:
+        self._step(_turn_out(waiting[0]), self._routed, waiting, turns - 1)
+
+    def _routed(self, waiting: deque[_Live], turns: int) -> None:
+        if turns:
+            self._route(waiting, turns)
+            return
+        self._leave(waiting.popleft(), HTTP_TURNS - ROUTER_TURNS)
+        if waiting:
+            self._route(waiting, ROUTER_TURNS)
+
+    def _leave(self, live: _Live, turns: int) -> None:
+        self._step(_turn_out(live), self._leave if turns > 1 else self._wrote, live, turns - 1, sends=turns == 1)
 
     def _taken_off(self, live: _Live, _: Any) -> None:
         self._start(live, 0)
 
     def _answer(self, live: _Live) -> None:
         if not self._is_serial:
-            self._turns(live, HTTP_TURNS)
+            self._to_router(live)
             self._signal(live, SIGNALLED, TAKEN)
             return
         if self._acquire(self._writer, self._take_answer, live, None):
             self._take_answer(live, None)
 
     def _wrote(self, live: _Live, _: Any) -> None:
-        if self._has_cpu_jobs:
-            self._ready(0, None, _nothing, None, None, sends=True)  # the end of the response
-        self._at(self.now + live.call.way.out_ns, self._over, live, None)
+        way = live.call.way
+        if self._has_cpu_jobs or way.rest_run_ns:
+            self._ready(way.rest_run_ns, None, _nothing, None, None, sends=True)  # the end of the response
+        self._at(self.now + way.out_ns, self._over, live, None)
 
     # One writer: a step, a thread that writes, a step, a thread that flushes, a step.
 
@@ -668,6 +710,25 @@ class _Simulation:
             if not self._missing[follower]:
                 one = self._live[follower]
                 self._at(self.now + one.call.sent_ns, self._send, one, None)
+
+
+def _turns_in(live: _Live) -> int:
+    return HTTP_TURNS_IN + CONNECTION_TURNS * live.call.way.connects
+
+
+def _turn_in(live: _Live) -> int:
+    """What its message needs of the loop in each of its turns."""
+    return live.call.way.in_run_ns // _turns_in(live)
+
+
+def _turn_out(live: _Live) -> int:
+    """And its answer."""
+    return live.call.way.out_run_ns // HTTP_TURNS
+
+
+def _line(lines: dict[int, deque[_Live]], live: _Live) -> deque[_Live]:
+    """Who waits where ``live`` does: the others of its session, as far as that is known."""
+    return lines.setdefault(live.call.session, deque()) if live.call.session else deque()
 
 
 def _nothing(_: Any, __: Any) -> None:

@@ -57,16 +57,20 @@ class _Ways:
 
     def _side_by_side(self, unseen: int) -> list[Way]:
         """No thread has a part in these ways. What the loop did that is not in the file was mostly for them: an
-        instant of no known work is divided among those who were on their way."""
+        instant of no known work is divided among those who were on their way. What the loop did beyond that, it did
+        before a message had arrived, or after its answer was out: it reads what was sent, and ends the response."""
         ins, outs = self._divided()
-        share = min(1.0, unseen / max(1, sum(ins.values()) + sum(outs.values())))
+        on_the_way = sum(ins.values()) + sum(outs.values())
+        share = min(1.0, unseen / max(1, on_the_way))
+        rest = max(0, unseen - on_the_way) // max(1, len(self._order))
         ways = []
         for record in self._order:
             came, went = ins[record.id], outs[record.id]
             in_run, out_run = int(came * share), int(went * share)
             least = _STEP_NS if record.transport == "http" else 0  # at least a step each way, however short
             runs = in_run + self._in_runs[record.id], out_run + self._out_runs[record.id]
-            ways.append(Way(came - in_run, max(runs[0], least), max(runs[1], least), went - out_run))
+            connects = self._recorded.timelines[record.id].new_connection
+            ways.append(Way(came - in_run, max(runs[0], least), max(runs[1], least), went - out_run, rest, connects))
         return ways
 
     def _divided(self) -> tuple[Counter[int], Counter[int]]:

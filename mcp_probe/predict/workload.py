@@ -64,12 +64,17 @@ Unit = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The fixed cost of a message's way through the transport. ``..._ns`` off the loop, ``..._run_ns`` on it."""
+    """The fixed cost of a message's way through the transport. ``..._ns`` off the loop, ``..._run_ns`` on it.
+
+    ``rest_run_ns``: what the loop does for it besides, once the answer is out. ``connects``: on a new connection.
+    """
 
     in_ns: int = 0
     in_run_ns: int = 0
     out_run_ns: int = 0
     out_ns: int = 0
+    rest_run_ns: int = 0
+    connects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,7 @@ class Call:
     sent_ns: int
     took_ns: int | None  # arrival to end as it was measured; None: it is load, and nobody waited for it
     answers: bool = True
+    session: int = 0  # which has one reader of messages, and one router of answers; 0: one of its own
 
 
 ResourceKind = Literal["threads", "lock", "places"]

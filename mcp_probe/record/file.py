@@ -47,8 +47,8 @@ from mcp_probe.model import (
 # `awaits` at the end of requests, and frames of the kind `group` (requests without a record). An older reader skips
 # groups, so it counts too few requests if there were too many to make a record of each. Groups got `closes`: a reader
 # that does not know it takes those requests for unfinished ones as well. Frames of the kind `timeline` (`full`), which
-# an older reader skips, and `holds` at their end. Frames of the kind `part` (a limited size), which an older reader
-# skips; `frames` and `missing` at the end of `end`.
+# an older reader skips, and `holds`, `streams` and `new_connection` at their end. Frames of the kind `part` (a limited
+# size), which an older reader skips; `frames` and `missing` at the end of `end`.
 FORMAT_NAME = "mcp_probe.recording"
 FORMAT_VERSION = 1
 

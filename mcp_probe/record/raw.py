@@ -241,6 +241,7 @@ class PythonRequest:
     arrival_earliest_ns: int | None = None
     seen = ALL_SEEN  # what its loop shows; for its transport see transport_seen and write_seen
     transport_seen = True  # False: arrival_ns is when the message left a stream, not when its bytes came
+    new_connection = False  # over HTTP: it is the first that came on its connection
     taken_ns: int | None = None
     first_step_ns: int | None = None
     result_ns: int | None = None

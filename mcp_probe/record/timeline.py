@@ -79,6 +79,8 @@ def timeline_of(
         awaits=_awaits(raw, marks, jobs, end_ns),
         left_out=tuple((what, count) for what, count in left_out.items() if count or what == "awaits"),
         holds=tuple(holds),
+        streams=getattr(raw.channel, "number", 0),
+        new_connection=bool(raw.new_connection),
     )
 
 

@@ -15,7 +15,11 @@ from mcp_probe.record.file import read_recording
 from mcp_probe.record.timeline import Phase, phases_of
 from mcp_probe.report import trace
 from mcp_probe.report.tracks import tracks_of
+from mcp_probe.workloads.raw_http import RawSession
+from tests.adapters.raw_clients import HttpClient
+from tests.launch.attaching import PROGRAM
 from tests.launch.running import LIMIT_S, ROOT, environment, probe_run
+from tests.ports import free_port
 from tests.report.trace_checker import faults
 
 SERVER = Path(__file__).with_name("known_server.py")
@@ -173,3 +177,32 @@ def test_the_trace_is_sound_and_has_arrows_from_holder_and_blocker(recorded: Rec
     assert faults(trace.events(tracks)) == []
     victims = {flow.target.number for flow in tracks.flows}
     assert {recorded.records["wait"].id, recorded.records["victim"].id} <= victims
+
+
+@pytest.mark.parametrize("python", [sys.executable, pytest.param(str(MCP1), marks=HERE[2].marks)], ids=["mcp2", "mcp1"])
+def test_over_http_each_request_says_whose_streams_it_came_through_and_whether_its_connection_was_new(
+    python: str, tmp_path: Path
+) -> None:
+    """Two sessions, each on one connection that is kept."""
+    port, file = free_port(), tmp_path / "recording"
+    options = ("--record", str(file), "--full", "--output", str(tmp_path / "report"))
+    command = probe_run([python, str(PROGRAM), str(port), "asyncio"], *options)
+    url = f"http://127.0.0.1:{port}/mcp"
+    with HttpClient(command, tmp_path, environment(), port, "/mcp", profiled=True):
+        sessions = [RawSession(url), RawSession(url)]
+        for session in sessions:
+            session.open()
+        for number in range(3):
+            for which, session in enumerate(sessions):
+                assert session.call("add", a=which, b=10 * number).text() == str(which + 10 * number)
+        for session in sessions:
+            session.close()
+    frames = list(read_recording(file))
+    timelines = {frame.request: frame for frame in frames if isinstance(frame, Timeline)}
+    calls = [timelines[frame.id] for frame in frames if isinstance(frame, RequestRecord) and frame.name == "add"]
+    assert len(calls) == 6
+    first, second = ({one.streams for one in calls[which::2]} for which in (0, 1))
+    assert (len(first), len(second), len(first | second)) == (1, 1, 2)
+    assert not any(one.new_connection for one in calls), "the handshake was the first on each"
+    opened = [frame.id for frame in frames if isinstance(frame, RequestRecord) and frame.method == "initialize"]
+    assert all(timelines[id].new_connection for id in opened)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import factorial
 
 import pytest
@@ -162,12 +163,12 @@ def test_the_loop_gets_the_gil_from_a_computing_thread_after_one_switch_interval
 
 def test_a_write_to_a_socket_loses_the_gil_to_a_thread_that_computes() -> None:
     computes = call(on_thread(), jobs=(job(cpu_ns=100 * MS),))
-    way = Way(in_run_ns=3, out_run_ns=3)
+    way = Way(in_run_ns=3, out_run_ns=5)
     quick = call(runs(MS), at=20 * MS, way=way)
     alone = durations(workload([quick, quick]))[0]
     # It takes the GIL as it wakes, at its first poll and every other, and after the head and the body of the response.
     took = durations(workload([computes, quick], threads(2)))[1]
-    assert (took - alone) // SWITCH_NS in (5, 6)
+    assert (took - alone) // SWITCH_NS in (6, 7)
 
 
 def test_threads_that_sleep_take_nothing_of_the_gil() -> None:
@@ -190,6 +191,28 @@ def test_the_loop_gets_the_gil_each_time_a_computing_thread_stops() -> None:
     took = durations(workload([call(on_thread(), jobs=(stops,)), quick], threads(2)))
     assert took[1] <= 2 * MS, "its turn comes within one part, not after a switch interval"
     assert took[0] == 200 * MS, "and takes a part's sleep, so the thread loses nothing"
+
+
+# --- http ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("session", "ends"), [(0, [12] * 12), (1, [5, 7, 9, 11, *[12] * 8])])
+def test_a_session_takes_one_message_a_turn_and_sends_one_answer_every_second_turn(
+    session: int, ends: list[int]
+) -> None:
+    """Twelve that came together: each handler has the turn after the one before, and an answer's way is five turns.
+
+    Those of sessions of their own all begin in one turn, and no answer has its next turn before that is over.
+    """
+    made = call(runs(20 * MS), way=Way(in_run_ns=3, out_run_ns=5))
+    took = durations(workload([replace(made, session=session)] * 12))
+    assert [round(ns / (20 * MS), 2) for ns in took] == ends
+
+
+def test_what_the_loop_does_after_an_answer_keeps_only_others_waiting() -> None:
+    made = call(runs(20 * MS), way=Way(in_run_ns=3, out_run_ns=5, rest_run_ns=5 * MS))
+    later = replace(made, sent_ns=20 * MS + 10)
+    assert [ns // MS for ns in durations(workload([made, later]))] == [20, 25]
 
 
 # --- stdio --------------------------------------------------------------------------------------------

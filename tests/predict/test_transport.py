@@ -60,6 +60,17 @@ def test_over_http_what_the_loop_did_not_do_is_no_work_of_a_message() -> None:
     assert way.in_run_ns + way.out_run_ns == MS
 
 
+def test_over_http_what_the_loop_did_while_nobody_was_on_the_way_follows_the_answer() -> None:
+    """It reads what has not arrived yet, and ends responses: 3 ms of the second in which it worked 17 ms."""
+    frames = [
+        make_header(full=True, start_ns=SECOND),
+        make_loop_sample([3 * MS, 10 * MS, 4 * MS]),
+        *request(1, 0, 3, 13, 14, "http"),
+    ]
+    way = workload_of(Recorded.of(frames)).calls[0].way
+    assert (way.in_run_ns, way.out_run_ns, way.rest_run_ns) == (3 * MS, MS, 3 * MS)
+
+
 def test_requests_that_came_with_one_read_wait_for_each_other_when_the_window_is_run_again() -> None:
     """Eight bursts of three over stdio; the first of each holds the loop for 80 ms, the others came with it."""
     frames: list[Frame] = [make_header(full=True, start_ns=SECOND), make_pool(transport_jobs=1)]
