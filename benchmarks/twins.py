@@ -165,14 +165,14 @@ def mended_copy(environment: Path, package: str, mends: Sequence[Mend], into: Pa
 
 @contextmanager
 def _database(folder: Path) -> Iterator[Work]:
-    """1,500 tables, the schema of which each connection reads, and a query that sorts 60,000 rows."""
+    """1,500 tables, the schema of which each connection reads, and a query that sorts 180,000 rows."""
     connection = sqlite3.connect(folder / "shop.db")
     with connection:
         connection.execute("BEGIN")  # else each table is a transaction of its own
         for number in range(1500):
             connection.execute(f"CREATE TABLE region_{number} (id INTEGER PRIMARY KEY, name TEXT, total INTEGER)")
         connection.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, price INTEGER, name TEXT)")
-        rows = ((number, number * 7919 % 100_003, f"item {number * 31 % 997}") for number in range(60_000))
+        rows = ((number, number * 7919 % 100_003, f"item {number * 31 % 997}") for number in range(180_000))
         connection.executemany("INSERT INTO item VALUES (?, ?, ?)", rows)
     connection.close()
     query = "SELECT name, count(*) AS many, sum(price) AS total FROM item GROUP BY name ORDER BY total DESC LIMIT 20"
