@@ -343,8 +343,8 @@ static PyMethodDef request_methods[] = {
     {"small_steps", (PyCFunction)request_small_steps, METH_NOARGS, NULL},
     {"memory", (PyCFunction)request_memory, METH_NOARGS, NULL},
     {"keep_memory", (PyCFunction)request_keep_memory, METH_NOARGS,
-     "A bare request that holds the account of this one, which has ended and has none from now on:\n"
-     "what the probe itself hung on this one is no longer held by it."},
+     "A bare request that has the account of this one, which has ended, from now on: what\n"
+     "the probe itself hung on this one is no longer held by it."},
     {NULL}};
 static PyType_Slot request_slots[] = {
     {Py_tp_new, request_new},         {Py_tp_traverse, request_traverse},
