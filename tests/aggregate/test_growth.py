@@ -105,6 +105,16 @@ def traced(
     return row
 
 
+@pytest.mark.parametrize(("bytes_a_call", "verdict"), [(80, "steady"), (150, "grows")])
+def test_after_one_look_a_line_must_have_half_of_what_calls_seem_to_keep(bytes_a_call: int, verdict: str) -> None:
+    """Workload: 80 B of weak references at a line of an innocent's own, beside 196 B of bookkeeping, seen once."""
+    groups = ((10, 2_760),) * 16
+    sites = GrowthSites(2, (("add", "/srv/server.py", 7, "add", 160 * bytes_a_call, 160),), (), ("/srv/server.py",), ())
+    held = sum(size for _, size in groups)
+    once = sample(160, held, groups, rows=(("tools/call", "add", 160, held, groups),), are_lines_known=True)
+    assert hunt_of(once, sites, once).operations[0].verdict == verdict
+
+
 def test_a_small_leak_is_told_where_one_line_allocates_it_in_nearly_every_call() -> None:
     row = traced([SMALL] * 16, blocks=150)
     assert (row.verdict, row.bytes_per_call, row.floor_bytes) == ("grows", SMALL, 32.0)

@@ -85,6 +85,8 @@ class Stamps:
 class Came:
     """The bytes of an HTTP exchange."""
 
+    is_first = False
+
     def __init__(self, latest: int = 50, earliest: int = 40) -> None:
         self.bounds = latest, earliest
 
