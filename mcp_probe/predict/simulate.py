@@ -584,7 +584,7 @@ class _Simulation:
         if not self._is_serial:
             way = live.call.way
             if way.in_run_ns:
-                turns = _turns_in(live) - 1
+                turns = _turns_of_message(live) - 1
                 self._found.append((self.now, _turn_in(live), None, self._turns_in, live, turns, False, None))
                 self._wake()
             else:
@@ -712,13 +712,14 @@ class _Simulation:
                 self._at(self.now + one.call.sent_ns, self._send, one, None)
 
 
-def _turns_in(live: _Live) -> int:
+def _turns_of_message(live: _Live) -> int:
+    """How many it has before its handler's first."""
     return HTTP_TURNS_IN + CONNECTION_TURNS * live.call.way.connects
 
 
 def _turn_in(live: _Live) -> int:
     """What its message needs of the loop in each of its turns."""
-    return live.call.way.in_run_ns // _turns_in(live)
+    return live.call.way.in_run_ns // _turns_of_message(live)
 
 
 def _turn_out(live: _Live) -> int:

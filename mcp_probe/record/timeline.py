@@ -80,7 +80,7 @@ def timeline_of(
         left_out=tuple((what, count) for what, count in left_out.items() if count or what == "awaits"),
         holds=tuple(holds),
         streams=getattr(raw.channel, "number", 0),
-        new_connection=bool(raw.new_connection),
+        new_connection=raw.new_connection,
     )
 
 
