@@ -59,12 +59,17 @@ def text_of(client: StdioClient, id: str) -> str:
     return str(answer)
 
 
+def cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_forks_serve_and_end_as_programs_and_their_cpu_time_is_of_our_children(warm: Warm, tmp_path: Path) -> None:
     pids = set()
     for number in range(2):
         folder = tmp_path / str(number)
         folder.mkdir()
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        before = cpu_of_children()
         with forked(warm, folder) as client:
             client.wait_for(client.call("one", "compute", ms=300), client.call("two", "compute", ms=1))
         name, argument, given, pid, _ = text_of(client, "one").split()
@@ -73,7 +78,7 @@ def test_forks_serve_and_end_as_programs_and_their_cpu_time_is_of_our_children(w
         assert client.process.returncode == 7
         assert "served\njoined\n" in client.stderr
         assert [one["count"] for one in client.summary["operations"] if one["name"] == "compute"] == [2]
-        assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before >= 0.3
+        assert cpu_of_children() - before >= 0.3
     assert len(pids) == 2
 
 
