@@ -39,7 +39,7 @@ SLICE, SLICE_NS = 4, 200_000
 """Frames of requests that are made and told at once, at most, and how long that may take: fewer where each has many
 steps and awaits. A call asks for the GIL some ten times, and each time waits so long for it while the collector works.
 """
-RESTS = 4
+RESTS = 8
 """Then it lets others have the GIL, for at most so many times as long as it worked. After a rest of 0 it would have it
 again before a thread that waits for it is awake."""
 LONGEST_REST_S = 0.005
@@ -52,11 +52,13 @@ BACKLOG = 1024
 DRAIN_S = 2.0
 """A drain costs 0.5 ms or more, even if it finds nothing."""
 BUSY_DRAIN_S = 1.0
-"""After a drain of more than :data:`BUSY` requests and steps, which cost memory while they wait. Also while frames are
-sent out of the process."""
+"""After a drain of more than :data:`BUSY` requests and steps, which cost memory while they wait."""
 BUSY = 1024
-SOON_DRAIN_S = 0.4
-"""While requests come and frames are sent out of the process: a SIGKILL costs a recording less than a second."""
+READ_DRAIN_S = 0.4
+"""While frames are sent out of the process, after a drain that found no request."""
+SOON_DRAIN_S = 0.1
+"""The same while requests come: so rests and pauses are about as long, and no call has more of the work than another. A
+SIGKILL costs a recording less than a second."""
 SAMPLE_S = 0.95  # a drain comes a little early now and then
 IDLE_SAMPLE_S = 1.95
 """While no request ends and no step is long, samples have little to say."""
@@ -351,7 +353,7 @@ class Collector:
     def _pause_s(self) -> float:
         if not self._is_read():
             return BUSY_DRAIN_S if self._taken > BUSY else DRAIN_S
-        return SOON_DRAIN_S if self._taken or self._hub.requests.live else BUSY_DRAIN_S
+        return SOON_DRAIN_S if self._taken or self._hub.requests.live else READ_DRAIN_S
 
     def _is_read(self) -> bool:
         return any(listener.is_read() for listener in self._listeners)

@@ -29,7 +29,16 @@ from mcp_probe.aggregate.fold import Fold
 from mcp_probe.capture import drain
 from mcp_probe.capture.worker import Worker
 from mcp_probe.clock import now_ns
-from mcp_probe.collector import ALWAYS_RECORDED, BUSY, BUSY_DRAIN_S, DRAIN_S, SLICE, SOON_DRAIN_S, Collector
+from mcp_probe.collector import (
+    ALWAYS_RECORDED,
+    BUSY,
+    BUSY_DRAIN_S,
+    DRAIN_S,
+    READ_DRAIN_S,
+    SLICE,
+    SOON_DRAIN_S,
+    Collector,
+)
 from mcp_probe.model import (
     TRANSPORT_CLOSED,
     End,
@@ -572,7 +581,7 @@ async def test_a_listener_hears_the_record_of_each_request() -> None:
 
 @pytest.mark.parametrize(
     ("is_read", "pauses"),
-    [(False, [DRAIN_S, DRAIN_S, BUSY_DRAIN_S]), (True, [BUSY_DRAIN_S, SOON_DRAIN_S, SOON_DRAIN_S])],
+    [(False, [DRAIN_S, DRAIN_S, BUSY_DRAIN_S]), (True, [READ_DRAIN_S, SOON_DRAIN_S, SOON_DRAIN_S])],
     ids=["nobody reads along", "a recording"],
 )
 def test_the_collector_sleeps_longer_where_nothing_hurries_it(is_read: bool, pauses: list[float]) -> None:

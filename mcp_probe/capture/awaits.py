@@ -40,6 +40,9 @@ MAX_OBJECTS = 16_384
 MAX_PAST = 256
 """Holders remembered of one object while somebody waits for it."""
 
+LEFT_OF_PAST = MAX_PAST - MAX_PAST // 4
+"""Of which so many are left if there would be more."""
+
 MAX_HOLDS = 4_096
 """Holders of one object at once. A semaphore that is only ever acquired has more: who holds it is not known then."""
 
@@ -368,7 +371,7 @@ class Awaits:
         """Of holders that no call has waited for that still waits; if there are none, of the earliest quarter."""
         since = min([opened.began_ns for opened in list(held.opens)], default=0)
         still = [one for one in held.past if one[1] > since]
-        held.past[:] = still if len(still) < MAX_PAST else still[MAX_PAST // 4 :]
+        held.past[:] = still if len(still) < MAX_PAST else still[-LEFT_OF_PAST:]
 
     @staticmethod
     def _hold(held: Held, raw: RawRequest | None, since: int, at: Taken, part: object) -> None:
@@ -441,7 +444,10 @@ def holders_of(held: Held, began: int, now: int) -> Sequence[HolderPart]:
     if held.unseen or held.veiled:
         return (HolderPart(0, UNKNOWN_HOLDER, None, began, now, 1),)
     past = held.past
-    return _HeldBy(began, now, past[bisect_right(past, began, key=_until) :], [_told(hold) for hold in held.holds])
+    first = bisect_right(past, began, key=_until)
+    if held.limit is not None and len(past) - first + len(held.holds) < min(held.limit, LEFT_OF_PAST):
+        return ()  # it had a place all the time: nobody kept who asks waiting
+    return _HeldBy(began, now, past[first:], [_told(hold) for hold in held.holds])
 
 
 class _HeldBy(Sequence[HolderPart]):

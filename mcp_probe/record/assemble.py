@@ -368,24 +368,29 @@ def unit_claims(
     an object's id, and a later task may get the same. Only a unit's first mark has ``suspended == earliest``.
     """
     claims: list[Claim] = []
+    claim = claims.append
     last = dict(before)
     for unit, suspended, earliest, ready, began, ended, wake in marks:
         if unit:
             born = suspended == earliest and wake != WAKE_SPLIT
             known = suspended if born else last.get(unit, suspended if wake == WAKE_SPLIT else start)
             if suspended > known:
-                claims.append((known, suspended, _UNKNOWN))
+                claim((known, suspended, _UNKNOWN))
             last[unit] = ended
             if wake == WAKE_UNKNOWN:
-                claims.append((suspended, began, _UNKNOWN))
+                claim((suspended, began, _UNKNOWN))
             else:
-                at = min(max(ready, suspended), began)
-                claims.append((suspended, at, _AWAITING))
-                claims.append((at, began, _RETURN if wake == WAKE_THREAD else _READY))
-        claims.append((began, ended, _BUSY))
+                at = ready if ready > suspended else suspended
+                if at > began:
+                    at = began
+                if at > suspended:
+                    claim((suspended, at, _AWAITING))
+                if began > at:
+                    claim((at, began, _RETURN if wake == WAKE_THREAD else _READY))
+        claim((began, ended, _BUSY))
     for unit, since in units.items():
-        claims.append((last.get(unit, start), since, _UNKNOWN))
-        claims.append((since, end, _AWAITING))
+        claim((last.get(unit, start), since, _UNKNOWN))
+        claim((since, end, _AWAITING))
     return claims
 
 
@@ -448,29 +453,38 @@ def job_claims(job: JobStamps, end: int) -> Iterable[Claim]:
 
 def partition(claims: Iterable[Claim], start: int, end: int) -> list[Claim]:
     """Cut [start, end) so that each instant belongs to the highest claim that covers it; others are left out."""
-    edges: list[tuple[int, int, int]] = []
+    edges: list[tuple[int, int]] = []
+    add = edges.append
     for a, b, part in claims:
-        a = a if a > start else start
-        b = b if b < end else end
+        if a < start:
+            a = start
+        if b > end:
+            b = end
         if a < b:
-            edges.append((a, 1, part))
-            edges.append((b, -1, part))
+            add((a, part))
+            add((b, ~part))
     edges.sort()
     covering = [0] * len(PRIORITY)
     covered = 0  # a bit for each part that covers the instant: the lowest one wins
     segments: list[Claim] = []
-    last = start
-    for at, delta, part in edges:
+    last, since, highest = start, start, -1  # the segment so far; -1: none
+    for at, part in edges:
         if at > last:
-            if covered:
-                highest = (covered & -covered).bit_length() - 1
-                if segments and segments[-1][1] == last and segments[-1][2] == highest:
-                    segments[-1] = (segments[-1][0], at, highest)
-                else:
-                    segments.append((last, at, highest))
+            wins = (covered & -covered).bit_length() - 1
+            if wins != highest:
+                if highest >= 0:
+                    segments.append((since, last, highest))
+                since, highest = last, wins
             last = at
-        covering[part] += delta
-        covered = covered | 1 << part if covering[part] else covered & ~(1 << part)
+        if part >= 0:
+            covering[part] += 1
+            covered |= 1 << part
+        else:
+            covering[~part] -= 1
+            if not covering[~part]:
+                covered ^= 1 << ~part
+    if highest >= 0:
+        segments.append((since, last, highest))
     return segments
 
 

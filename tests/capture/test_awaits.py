@@ -851,6 +851,34 @@ def test_each_instant_of_a_wait_is_divided_equally_among_those_who_held_it(
         assert {part.operation for part in here} == {BACKGROUND_OPERATION if among else UNKNOWN_HOLDER}
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20)), max_size=12),
+    st.integers(0, 10),
+    st.integers(11, 20),
+    st.integers(1, 12),
+)
+def test_a_pool_that_had_a_place_all_the_time_kept_nobody_waiting(
+    spans: list[tuple[int, int]], began: int, now: int, limit: int
+) -> None:
+    held = Held("connection-pool", "pool", None, asyncio.Semaphore(1))
+    held.past = sorted([((None, None, 0, a), a + ns) for a, ns in spans if a + ns < now], key=lambda one: one[1])
+    held.holds = [(None, None, 0, a, None) for a, ns in spans if a + ns >= now]
+    those_who_had_it = list(holders_of(held, began, now))
+    held.limit = limit
+    found = list(holders_of(held, began, now))
+    at_once = max(sum(a <= at < a + ns or (a + ns >= now and a <= at) for a, ns in spans) for at in range(began, now))
+    met = sum(a + ns > began for a, ns in spans)
+    assert found == ([] if met < limit else those_who_had_it)
+    assert found or at_once < limit
+
+
+def test_a_wait_for_a_pool_whose_past_is_cut_short_is_still_of_its_holders() -> None:
+    held = Held("connection-pool", "pool", None, asyncio.Semaphore(1))
+    held.limit = 10 * awaits.MAX_PAST
+    held.past = [((None, None, 0, at), at + held.limit) for at in range(awaits.LEFT_OF_PAST)]
+    assert list(holders_of(held, 0, 20 * awaits.MAX_PAST))
+
+
 def test_a_wait_keeps_no_request_alive_that_held_it() -> None:
     """Each of them may have waited for others before: a busy semaphore would keep every request there ever was."""
     held = Held("semaphore", "semaphore", None, asyncio.Semaphore(1))
