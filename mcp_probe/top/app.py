@@ -20,6 +20,7 @@ from textual.content import Content
 from textual.widgets import Footer, Input, Static
 
 from mcp_probe.errors import LiveError
+from mcp_probe.now import Detail
 from mcp_probe.report.blocks import Role, Span, Spans
 from mcp_probe.report.layout import width_of
 from mcp_probe.report.places import working_directory
@@ -27,6 +28,7 @@ from mcp_probe.report.theme import STYLES, glyphs
 from mcp_probe.top.servers import nobody
 from mcp_probe.top.text import SORTS, Drawn, Look, Sort, chosen, detail_lines, screen
 from mcp_probe.top.watching import FIND_EVERY_S, Fleet, Watching
+from mcp_probe.top.why import by_id
 
 if TYPE_CHECKING:
     from mcp_probe.now import RequestNow, Snapshot
@@ -89,6 +91,7 @@ class TopApp(App[None]):
         self._filter = ""
         self._selected: int | None = None
         self._opened: int | None = None
+        self._seen: RequestNow | None = None  # the opened one, as it was in the table
         self._paused: Snapshot | None = None
         self._rows: tuple[tuple[int, int], ...] = ()
         self._cwd = working_directory()
@@ -166,10 +169,10 @@ class TopApp(App[None]):
         )
 
     def _detail(self, server: Watching, snapshot: Snapshot, look: Look) -> Sequence[Spans]:
-        if server.detail is None:
-            return ()
-        lines = detail_lines(server.detail, snapshot, look, self._glyphs)
-        return lines if not server.detail_gone else (*detail_ended(look), *lines)
+        """What has come of the opened request; until then, or if it ended before, what the table knew of it."""
+        detail = server.detail or (None if self._seen is None else Detail(self._seen, ()))
+        lines = () if detail is None else detail_lines(detail, snapshot, look, self._glyphs)
+        return lines if not server.detail_gone else (*detail_ended(with_stacks=server.detail is not None), *lines)
 
     def _painted(self, lines: Sequence[Spans], rows: Sequence[tuple[int, int]]) -> Content:
         selected = next((line for line, number in rows if number == self._selected), None)
@@ -203,8 +206,11 @@ class TopApp(App[None]):
 
     def action_open(self) -> None:
         """One request, with its stacks."""
-        server, number = self.server, self._selected or next((number for _, number in self._rows), None)
-        if server is not None and number is not None and self._opened is None:
+        server, numbers = self.server, [number for _, number in self._rows]
+        if server is not None and numbers and self._opened is None:
+            number = self._selected if self._selected in numbers else numbers[0]
+            snapshot = self._paused or server.snapshot
+            self._seen = None if snapshot is None else by_id(snapshot).get(number)
             self._opened = self._selected = number
             self.query_one("#scroll").add_class("opened")
             server.open(number)
@@ -223,7 +229,7 @@ class TopApp(App[None]):
     def _close(self) -> None:
         if self._opened is not None and self.server is not None:
             self.server.open(None)
-        self._opened = None
+        self._opened = self._seen = None
         scroll = self.query_one("#scroll", VerticalScroll)
         scroll.remove_class("opened")
         scroll.scroll_home(animate=False)
@@ -281,9 +287,10 @@ class TopApp(App[None]):
         self.call_after_refresh(self.draw)
 
 
-def detail_ended(look: Look) -> tuple[Spans, ...]:
+def detail_ended(*, with_stacks: bool) -> tuple[Spans, ...]:
     """What stands above a request that has ended while somebody looked at it."""
-    return ((Span("ENDED ", "warn"), Span("this request is not in flight any more; Escape goes back.")),)
+    ended = (Span("ENDED ", "warn"), Span("this request is not in flight any more; Escape goes back."))
+    return (ended,) if with_stacks else (ended, (Span("It ended before its stacks were read. Last seen:", "dim"),))
 
 
 def _style_of(role: Role) -> str:

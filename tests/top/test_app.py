@@ -127,6 +127,31 @@ async def test_a_request_opens_scrolls_and_closes() -> None:
         assert "IN FLIGHT 3" in text_of(app)
 
 
+async def test_a_request_that_ended_before_its_stacks_were_read_is_shown_as_last_seen() -> None:
+    class Ended(Shown):
+        def open(self, number: int | None) -> None:
+            self.opened.append(number)
+            self.detail_gone = True
+
+    notes = Ended("notes", DEADLOCK)
+    app = TopApp(Servers(notes))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("down", "down", "enter")
+        await pilot.pause()
+        shown = text_of(app)
+        assert "not in flight any more" in shown
+        assert "ended before its stacks were read" in shown
+        assert "append_note #4" in shown
+        await pilot.press("escape")
+        assert notes.snapshot is not None
+        others = tuple(one for one in notes.snapshot.requests if one.id != 4)
+        notes.snapshot = replace(notes.snapshot, requests=others)
+        app.draw()
+        await pilot.press("enter")  # what was selected is gone: the first one of the table
+        assert notes.opened[:2] == [4, None]
+        assert notes.opened[2] in {one.id for one in others}
+
+
 async def test_a_filter_is_typed_kept_and_cleared() -> None:
     app = TopApp(Servers(Shown("notes", DEADLOCK)))
     async with app.run_test(size=(80, 24)) as pilot:
