@@ -41,10 +41,6 @@ _READERS = ("report", "compare", "query", "what-if")
 _STDERR_PATIENCE_S = 0.2
 _PREPARE_PATIENCE_S = 2.0  # what `prepare` loads is loaded long before, unless the command ended at once
 
-_IN_FLIGHT = (
-    "Requests that were in the server before the probe came are not in this report; the look shows their tasks."
-)
-
 # Of a full recording of this size findings get their predicted gains at the exit (0.1 s); of a longer one by `report`.
 _PREDICTED_BYTES = 400_000
 
@@ -309,11 +305,12 @@ def _show_look(seen: Look, options: argparse.Namespace) -> None:
 def _show_visited(visited: Visited, options: argparse.Namespace) -> None:
     """One report: a server that is entered is one process. It has its keys where nothing was measured, too."""
     from mcp_probe.aggregate.fold import Fold
+    from mcp_probe.aggregate.phrasing import CAME_LATER
 
     report = visited.reports[0] if visited.reports else None
     summary = Fold().summary() if report is None else report.summary
     sentences = [sentence for sentence in visited.sentences if sentence]
-    summary = replace(summary, notes=(*summary.notes, _IN_FLIGHT, *sentences))
+    summary = replace(summary, notes=(*summary.notes, CAME_LATER, *sentences))
     if options.html is not None:
         _write_pages([(summary, None if report is None else report.window)], Path(options.html))
         options.html = None  # the text is wanted all the same

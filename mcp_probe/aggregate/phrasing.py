@@ -19,6 +19,11 @@ _NO_NAMES = {"(no request)": "background jobs of no request", "(loop)": "backgro
 _BACKGROUND = "background work (start-up, a task of the server's own, the transport)"
 
 
+CAME_LATER = (
+    "Requests that were in the server before the probe came are not in this report; the look shows their tasks."
+)
+"""A note of what a probe found that was brought into a running process."""
+
 MORE_CPU = "First give the server more CPU and run it again: where it has none, everything waits. "
 """What comes before other advice on a machine that was short of it."""
 

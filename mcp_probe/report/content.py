@@ -277,14 +277,25 @@ def _waits_for_object(summary: Summary, name: object) -> Iterator[tuple[str, flo
 def _nothing_seen(summary: Summary) -> Box:
     """No request at all: what that means, and what to look at."""
     seconds = figures.duration(summary.window.seconds * 1000)
+    came_later = phrasing.CAME_LATER in summary.notes
     checks = (
         *(
             ("Another process may have had them: each has a report of its own.",)
             if summary.server.processes > 1
             else ()
         ),
-        "Did a client connect and call something? A server that only starts up serves no request.",
-        "Is the probe attached to the server object that serves? A second server object in the code is not watched.",
+        *(
+            (
+                "What was in the server before is not seen by a probe that comes later: the look above has its tasks.",
+                "Did a client call something meanwhile? `--seconds N` watches for longer.",
+            )
+            if came_later
+            else (
+                "Did a client connect and call something? A server that only starts up serves no request.",
+                "Is the probe attached to the server object that serves? A second server object in the code is not "
+                "watched.",
+            )
+        ),
         "`mcp-probe doctor` shows which hooks take hold here and why others do not.",
     )
     sentence = f"No request reached this server in the {seconds} it was watched, so there is nothing to judge."
@@ -410,7 +421,9 @@ def _footnotes(summary: Summary, notation: Notation) -> Iterator[Block]:
         yield _note("awaits", "off: nothing looked at what calls wait for while they are suspended")
     for note in dict.fromkeys((*summary.notes, *probe.notes)):
         yield _note("note", note)
-    yield _note("save it", "`mcp-probe run --json FILE` or `--record FILE`, read again by `mcp-probe report FILE`")
+    command = "attach PID" if phrasing.CAME_LATER in summary.notes else "run"
+    kept = f"`mcp-probe {command} --json FILE` or `--record FILE`"
+    yield _note("save it", f"{kept}, read again by `mcp-probe report FILE`")
 
 
 def _server(summary: Summary) -> Iterator[str]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from mcp_probe.aggregate.phrasing import CAME_LATER
 from mcp_probe.model import (
     AwaitSummary,
     BlockedBy,
@@ -239,6 +240,13 @@ def test_no_request_at_all_says_what_that_means_and_what_to_check() -> None:
     assert "Did a client connect and call something?" in text
     assert "`mcp-probe doctor`" in text
     assert "Where the time goes" not in text
+
+
+def test_no_request_since_the_probe_came_says_where_those_before_are_seen() -> None:
+    text = flowing(make_summary(notes=(CAME_LATER,)))
+    assert "the look above has its tasks" in text
+    assert "`mcp-probe attach PID --json FILE`" in text
+    assert "Did a client connect" not in text
 
 
 def test_no_request_but_a_certain_fault_keeps_the_fault_as_verdict() -> None:
