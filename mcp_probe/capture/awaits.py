@@ -560,6 +560,11 @@ def _part(hold: Told, a: int, b: int, among: int, lines: dict[tuple[int, int], s
 _new_part = tuple.__new__  # a third of the time of the class's own
 
 
+def has_place(held: Held) -> bool:
+    """Whether it is seen to have one now: then nobody keeps who asks waiting. Any thread."""
+    return held.limit is not None and not (held.unseen or held.veiled) and len(held.holds) < held.limit
+
+
 def holders_now(held: Held) -> list[tuple[RawRequest | None, str | None, int]]:
     """(request, file:line at which it was taken, since_ns) of each who holds it now; ``None``: no request's task.
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from mcp_probe.capture.await_looks import StackNames, chain_of, coroutine_of, is_future
-from mcp_probe.capture.awaits import Held, Open, holders_now
+from mcp_probe.capture.awaits import Held, Open, has_place, holders_now
 from mcp_probe.capture.executor import Pool
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.job_looks import frames_of, sleeps
@@ -276,7 +276,7 @@ class _Moment:
                 return [], True, None
             thing, where, for_tasks = self._names.of(links, awaited, raw.units)
             inner = for_tasks or (unit == raw.handler and where is None and thing.kind in ("other", "queue"))
-            holders = _holders(thing, self.now) if isinstance(thing, Held) else ()
+            holders = holders_of_now(thing, self.now) if isinstance(thing, Held) else ()
             found.append((suspended, WaitNow(thing.kind, thing.name, where, self._ms(suspended), holders), inner))
         own = [one for one in found if not one[2]] or found  # a task that waits for its own tasks says nothing more
         since = min((suspended for suspended, _, _ in own), default=None)
@@ -298,7 +298,7 @@ class _Moment:
         if held is None:
             return None
         held.search()
-        return WaitNow(held.kind, held.name, where or held.first, for_ms, _holders(held, self.now), held.tag)
+        return WaitNow(held.kind, held.name, where or held.first, for_ms, holders_of_now(held, self.now), held.tag)
 
     def _tasks_of(self, monitor: LoopMonitor) -> Mapping[int, Any]:
         if monitor.ordinal not in self._tasks:
@@ -343,9 +343,9 @@ def _is_ready(monitor: LoopMonitor, unit: int, awaited: Any) -> bool:
     return monitor.is_scheduled(unit) or (is_future(awaited) and awaited.done())
 
 
-def _holders(held: Held, now: int) -> tuple[Holder, ...]:
-    """Who has it now; those of one operation at one line are one row. Nobody has an event, or a queue."""
-    if held.kind not in _HELD_KINDS:
+def holders_of_now(held: Held, now: int) -> tuple[Holder, ...]:
+    """Who has it now; those of one operation at one line are one row. Nobody has an event, a queue or a free place."""
+    if held.kind not in _HELD_KINDS or has_place(held):
         return ()
     groups: dict[tuple[str, str | None], list[tuple[int | None, int]]] = {}
     for raw, where, since in holders_now(held):

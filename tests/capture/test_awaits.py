@@ -25,7 +25,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_probe.capture import await_looks, awaits
+from mcp_probe.capture import await_looks, awaits, in_flight
 from mcp_probe.capture.await_kinds import kind_of as kind_of_function
 from mcp_probe.capture.awaits import Held, holders_of, variable_of
 from mcp_probe.model import BACKGROUND_OPERATION, UNKNOWN_HOLDER, Await, HolderPart, RequestRecord
@@ -870,6 +870,19 @@ def test_a_pool_that_had_a_place_all_the_time_kept_nobody_waiting(
     met = sum(a + ns > began for a, ns in spans)
     assert found == ([] if met < limit else those_who_had_it)
     assert found or at_once < limit
+
+
+def test_nobody_holds_up_who_waits_now_for_a_pool_with_a_place() -> None:
+    pool = asyncio.Semaphore(1)
+    held = Held("connection-pool", "pool", None, pool)
+    held.holds = [(None, None, 0, 1, None)]
+    assert [holder.operation for holder in in_flight.holders_of_now(held, 5)] == [BACKGROUND_OPERATION]
+    held.limit = 2
+    assert in_flight.holders_of_now(held, 5) == ()
+    held.unseen = True
+    assert [holder.operation for holder in in_flight.holders_of_now(held, 5)] == [UNKNOWN_HOLDER]
+    held.unseen, held.limit = False, 1
+    assert [holder.operation for holder in in_flight.holders_of_now(held, 5)] == [BACKGROUND_OPERATION]
 
 
 def test_a_wait_for_a_pool_whose_past_is_cut_short_is_still_of_its_holders() -> None:
