@@ -36,9 +36,9 @@ MIN_BYTES = 256.0
 """Bytes a call. Workload: a clean tool of mcp 2.3. Its latest thousand calls keep up to 200 of bookkeeping (notes of
 slow steps and thread jobs, contexts of idle worker threads)."""
 
-ONE_LOOK_BYTES = 512.0
-"""The same after one look only. Workload: ninety quick calls of `benchmarks/memory_kinds.py` (`weak_dicts`,
-`c_through_ctypes`) with mcp 2.3, which end before a second look: each seemed to keep 256 to 306 bytes."""
+FEW_LOOKS_BYTES = 512.0
+"""The same before there are :data:`MIN_POINTS` looks. Workload: ninety quick calls of `benchmarks/memory_kinds.py`
+(`weak_dicts`, `c_through_ctypes`) with mcp 2.3, which end after one to three: each seemed to keep 256 to 306 bytes."""
 
 MIN_TRACED_BYTES = 32.0
 """Bytes a call if they are not bookkeeping: one line of the server, or of a library that it chose, allocated much of
@@ -50,9 +50,13 @@ AT_ONE_LINE, OF_CALLS = 0.25, 0.8
 free lists, and then its trace is of whoever allocated it first. Workload: `lru_cache` passes the 56 bytes of its links
 from call to call. So calls that filled it seem to hold them for ever, but only as many as it has entries."""
 
-ONE_LOOK_AT_ONE_LINE = 0.5
-"""Of the bytes, after one look only. Workload: `weak_dicts` as above, whose weak references of 80 B a call stand beside
+FEW_LOOKS_AT_ONE_LINE = 0.5
+"""Of the bytes, before there are :data:`MIN_POINTS` looks. Workload: `weak_dicts` as above, whose weak references of 80 B a call stand beside
 some 200 B of bookkeeping: 0.29 of what its calls seemed to keep."""
+
+LEAST_OF_MEAN, FEW_LOOKS_OF_MEAN = 0.25, 0.5
+"""Calls that still hold the least must hold so much of the mean of all; the second before there are :data:`MIN_POINTS`
+looks. Workload: `weak_dicts` as above, 125 to 183 B of a mean of 580."""
 
 LINES_LATE = 0.5
 """Share of the calls so far that a look at lines must have seen: a cache that was filling then is full, or twice as
@@ -67,6 +71,7 @@ FREE_LISTS_HIDE = 2048.0
 
 MAX_POINTS = 64
 MIN_POINTS = 4
+"""Looks at different numbers of calls, from which on they are a course."""
 
 Point = tuple[int, int]
 """(calls, bytes still held by all of them)"""
@@ -150,11 +155,12 @@ class GrowthTally:
         rate = sum(held for _, held in settled) / max(1, sum(calls for calls, _ in settled))
         older = sorted(held / max(1, calls) for calls, held in settled[: len(self.groups) // 2])
         least = older[int((1 - STILL_HELD) * len(older))]
-        share, untraced = (AT_ONE_LINE, MIN_BYTES) if len(self.points) > 1 else (ONE_LOOK_AT_ONE_LINE, ONE_LOOK_BYTES)
+        is_course = len(self.points) >= MIN_POINTS
+        share, untraced = (AT_ONE_LINE, MIN_BYTES) if is_course else (FEW_LOOKS_AT_ONE_LINE, FEW_LOOKS_BYTES)
         is_at_line = sites.is_at_one_line(least, self.calls, share)
         is_traced = is_at_line or (are_lines_known and least < MIN_TRACED_BYTES)
         enough = MIN_TRACED_BYTES if is_traced else untraced
-        grows = least >= max(enough, rate / 4)
+        grows = least >= max(enough, rate * (LEAST_OF_MEAN if is_course else FEW_LOOKS_OF_MEAN))
         floor = max(enough, rate / 3)  # a leak would be part of the average
         if grows and rate < FREE_LISTS_HIDE:  # reported as a lower bound, and the mean includes bookkeeping
             rate = least

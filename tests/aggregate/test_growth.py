@@ -35,11 +35,16 @@ def hunt_of(*frames: GrowthSample | GrowthSites) -> LeakHunt:
 
 
 def grouped(rates: list[float], calls: int = 160) -> Growth:
-    """The row of calls of which each sixteenth keeps so many bytes a call, after a second look."""
+    """The row of calls of which each sixteenth keeps so many bytes a call, after a fourth look."""
     groups = tuple((calls // 16, round(rate * (calls // 16))) for rate in rates)
-    earlier = sample(calls // 2, sum(size for _, size in groups[:8]), groups[:8])
-    (row,) = hunt_of(earlier, sample(calls, sum(size for _, size in groups), groups)).operations
+    (row,) = hunt_of(*(after(share, groups) for share in (4, 8, 12, 16))).operations
     return row
+
+
+def after(share: int, groups: tuple[tuple[int, int], ...]) -> GrowthSample:
+    """A look after the first ``share`` of ``groups``."""
+    some = groups[:share]
+    return sample(sum(calls for calls, _ in some), sum(size for _, size in some), some)
 
 
 # --- with owners ------------------------------------------------------------------------------------
@@ -50,13 +55,24 @@ def test_a_leak_is_what_older_calls_still_hold() -> None:
     assert (row.verdict, row.bytes_per_call, row.quality.tag) == ("grows", 500.0, "lower")
 
 
-def test_one_look_must_find_twice_as_much() -> None:
-    """Workload: ninety quick calls of an innocent, whose only look found as much in each group."""
+def test_a_few_looks_must_find_twice_as_much() -> None:
+    """Workload: ninety quick calls of an innocent, whose only looks found as much in each group."""
     rates = [900.0, *[280.0] * 13, 300.0, 700.0]
     groups = tuple((10, round(10 * rate)) for rate in rates)
-    held = sum(size for _, size in groups)
-    once, earlier = sample(160, held, groups), sample(80, held // 2, groups[:8])
-    assert [hunt_of(*looks).operations[0].verdict for looks in ([once], [earlier, once])] == ["steady", "grows"]
+    looks = [after(share, groups) for share in (4, 8, 12, 16)]
+    verdicts = [hunt_of(*looks[first:]).operations[0].verdict for first in (3, 2, 1, 0)]
+    assert verdicts == ["steady", "steady", "steady", "grows"]
+
+
+def test_after_few_looks_the_calls_that_hold_least_must_hold_half_of_the_mean() -> None:
+    """Workload: the same innocent: 168 B in its older calls, half of them at one line, where the mean is 580 B."""
+    groups = ((10, 1_680),) * 8 + ((10, 9_920),) * 8
+    sites = GrowthSites(2, (("add", "/srv/server.py", 7, "add", 160 * 100, 160),), (), ("/srv/server.py",), ())
+    row = (("tools/call", "add", 160, sum(size for _, size in groups), groups),)
+    looks = [sample(calls, 1, groups, are_lines_known=True) for calls in (8, 9, 10)]
+    last = sample(160, 1, groups, rows=row, are_lines_known=True)
+    assert hunt_of(*looks[:2], last, sites, last).operations[0].verdict == "steady"
+    assert hunt_of(*looks, last, sites, last).operations[0].verdict == "grows"
 
 
 def test_above_what_free_lists_can_hide_the_rate_is_exact() -> None:
@@ -97,7 +113,7 @@ def traced(
     held = sum(size for _, size in groups)
     lines = (("add", "/srv/server.py", 7, "add", round(SMALL) * blocks, blocks),) if blocks else ()
     (row,) = hunt_of(
-        sample(10, 1, groups),
+        *(sample(early, 1, groups) for early in (8, 9, 10)),
         sample(looked_at, 1, groups, rows=(("tools/call", "add", looked_at, held, groups),), are_lines_known=True),
         GrowthSites(2, lines, (), own, looks),
         sample(calls, held, groups, are_lines_known=True),
@@ -106,7 +122,7 @@ def traced(
 
 
 @pytest.mark.parametrize(("bytes_a_call", "verdict"), [(80, "steady"), (150, "grows")])
-def test_after_one_look_a_line_must_have_half_of_what_calls_seem_to_keep(bytes_a_call: int, verdict: str) -> None:
+def test_after_few_looks_a_line_must_have_half_of_what_calls_seem_to_keep(bytes_a_call: int, verdict: str) -> None:
     """Workload: 80 B of weak references at a line of an innocent's own, beside 196 B of bookkeeping, seen once."""
     groups = ((10, 2_760),) * 16
     sites = GrowthSites(2, (("add", "/srv/server.py", 7, "add", 160 * bytes_a_call, 160),), (), ("/srv/server.py",), ())
