@@ -51,8 +51,8 @@ free lists, and then its trace is of whoever allocated it first. Workload: `lru_
 from call to call. So calls that filled it seem to hold them for ever, but only as many as it has entries."""
 
 FEW_LOOKS_AT_ONE_LINE = 0.5
-"""Of the bytes, before there are :data:`MIN_POINTS` looks. Workload: `weak_dicts` as above, whose weak references of 80 B a call stand beside
-some 200 B of bookkeeping: 0.29 of what its calls seemed to keep."""
+"""Of the bytes, before there are :data:`MIN_POINTS` looks. Workload: `weak_dicts` as above, whose weak references of
+80 B a call stand beside some 200 B of bookkeeping: 0.29 of what its calls seemed to keep."""
 
 LEAST_OF_MEAN, FEW_LOOKS_OF_MEAN = 0.25, 0.5
 """Calls that still hold the least must hold so much of the mean of all; the second before there are :data:`MIN_POINTS`
