@@ -88,13 +88,13 @@ def test_a_leak_that_the_lifespan_holds_is_one(tmp_path: Path, python: Path, bac
 
 
 def test_a_quick_run_without_a_leak_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last look is the only one, while the session still lives: at times this innocent seems to keep 300 B a call.
+    """It has fewer looks than a course, and its calls seem to keep 580 B each on average, 80 B of them at one line.
 
-    At which, nobody knows; so see tests/aggregate/test_growth.py, too.
+    What it takes to be a leak then is in tests/aggregate/test_growth.py.
     """
     monkeypatch.setattr(memory_leaks, "PAUSE_S", 0.0)
-    summary = memory_leaks.hunted([KINDS["weak_dicts"]], 90, tmp_path)
+    summary = memory_leaks.hunted([KINDS["weak_dicts"]], 70, tmp_path)
     assert summary is not None
     (row,) = [row for row in summary["leaks"]["operations"] if row["name"] == "weak_dicts"]
-    assert (row["verdict"], row["calls"]) == ("steady", 90)
+    assert (row["verdict"], row["calls"]) == ("steady", 70)
     assert "memory-growth" not in [finding["code"] for finding in summary["findings"]]
