@@ -155,13 +155,14 @@ class GrowthTally:
         rate = sum(held for _, held in settled) / max(1, sum(calls for calls, _ in settled))
         older = sorted(held / max(1, calls) for calls, held in settled[: len(self.groups) // 2])
         least = older[int((1 - STILL_HELD) * len(older))]
-        is_course = len(self.points) >= MIN_POINTS
-        share, untraced = (AT_ONE_LINE, MIN_BYTES) if is_course else (FEW_LOOKS_AT_ONE_LINE, FEW_LOOKS_BYTES)
+        share, untraced, of_mean = AT_ONE_LINE, MIN_BYTES, LEAST_OF_MEAN
+        if len(self.points) < MIN_POINTS:
+            share, untraced, of_mean = FEW_LOOKS_AT_ONE_LINE, FEW_LOOKS_BYTES, FEW_LOOKS_OF_MEAN
         is_at_line = sites.is_at_one_line(least, self.calls, share)
         is_traced = is_at_line or (are_lines_known and least < MIN_TRACED_BYTES)
         enough = MIN_TRACED_BYTES if is_traced else untraced
-        grows = least >= max(enough, rate * (LEAST_OF_MEAN if is_course else FEW_LOOKS_OF_MEAN))
-        floor = max(enough, rate / 3)  # a leak would be part of the average
+        grows = least >= max(enough, rate * of_mean)
+        floor = max(enough, rate * of_mean / (1 - of_mean))  # a leak would be part of the average
         if grows and rate < FREE_LISTS_HIDE:  # reported as a lower bound, and the mean includes bookkeeping
             rate = least
         return grows, rate, floor

@@ -169,16 +169,7 @@ def _of_look(looked: Looked) -> AwaitMark:
 def is_covered(look: AwaitMark, hooked: Iterable[AwaitMark], end: int) -> bool:
     """Whether ``look`` saw a wait that a hook saw, too. What is left of it at its ends is no wait of its own."""
     since, until = look.from_ns, _until(look, end)
-    covered = 0
-    for mark in hooked:
-        first = mark.from_ns
-        last = end if mark.to_ns is None else mark.to_ns
-        if first < since:
-            first = since
-        if last > until:
-            last = until
-        if first < last:
-            covered += last - first
+    covered = sum(_overlap(look, mark, end) for mark in hooked)
     return covered >= COVERED_SHARE * (until - since)
 
 

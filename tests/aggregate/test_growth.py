@@ -71,7 +71,10 @@ def test_after_few_looks_the_calls_that_hold_least_must_hold_half_of_the_mean() 
     row = (("tools/call", "add", 160, sum(size for _, size in groups), groups),)
     looks = [sample(calls, 1, groups, are_lines_known=True) for calls in (8, 9, 10)]
     last = sample(160, 1, groups, rows=row, are_lines_known=True)
-    assert hunt_of(*looks[:2], last, sites, last).operations[0].verdict == "steady"
+    few = hunt_of(*looks[:2], last, sites, last).operations[0]
+    assert (
+        few.verdict == "steady" and few.floor_bytes == few.bytes_per_call
+    )  # a leak as large would be half of the mean
     assert hunt_of(*looks, last, sites, last).operations[0].verdict == "grows"
 
 
