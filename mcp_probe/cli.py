@@ -310,7 +310,7 @@ def _show_visited(visited: Visited, options: argparse.Namespace) -> None:
     report = visited.reports[0] if visited.reports else None
     summary = Fold().summary() if report is None else report.summary
     sentences = [sentence for sentence in visited.sentences if sentence]
-    summary = replace(summary, notes=(*summary.notes, CAME_LATER, *sentences))
+    summary = replace(summary, came_later=True, notes=(*summary.notes, CAME_LATER, *sentences))
     if options.html is not None:
         _write_pages([(summary, None if report is None else report.window)], Path(options.html))
         options.html = None  # the text is wanted all the same

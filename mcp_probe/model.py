@@ -1273,6 +1273,7 @@ class Summary:
     await_loads: tuple[AwaitLoad, ...] = ()  # of backends, connection pools and semaphores
     ending: Ending | None = None  # only of `mcp-probe run`
     clients_waited_ms: float | None = None  # time of all requests together; None where none of it is known
+    came_later: bool = False  # True: the probe was brought into a server that ran already, by `mcp-probe attach`
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain JSON values, skeleton fixed by ``format``; keys may be added, never renamed."""

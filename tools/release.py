@@ -24,6 +24,7 @@ from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tools.interpreters import ROOT, VERSIONS, Absent, Interpreter, interpreter
+from tools.matrix import uv
 
 DEMO_PACKAGES = ROOT / "requirements" / "cell-mcp2.3.txt"
 """What `mcp-probe demo` serves with, hash-pinned."""
@@ -93,17 +94,11 @@ def fits(wheel: Path, version: str) -> bool:
 def tried(python: Interpreter, wheel: Path, work: Path) -> Ran:
     """Installs it into a clean environment and runs the demo there. Raises: Failed."""
     folder = work / f"{python.version}-{wheel.stem[-24:]}"
-    run([python.command, "-m", "venv", folder])
-    pip: list[str | Path] = [
-        folder / "bin" / "python",
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-    ]
-    run([*pip, "--require-hashes", "--requirement", DEMO_PACKAGES])
-    run([*pip, "--no-index", "--no-deps", wheel])
+    run([python.command, "-m", "venv", "--without-pip", folder])  # Debian's interpreters have no ensurepip
+    installs: list[str | Path] = [uv(), "pip", "install", "--quiet", "--no-progress"]
+    installs += ["--python", folder / "bin" / "python"]
+    run([*installs, "--require-hashes", "--requirements", DEMO_PACKAGES])
+    run([*installs, "--no-index", "--no-deps", wheel])
     native = "from mcp_probe import native; print(native.state())"
     state = run([folder / "bin" / "python", "-c", native]).strip()
     wanted = "not built here" if wheel.name.endswith("-none-any.whl") else "active"

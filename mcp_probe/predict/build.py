@@ -150,6 +150,7 @@ class _Building:
             read,
             _without_gil(recorded.steps.values()),
             {one.start_ns: one.gc_ns for one in recorded.steps.values() if one.gc_ns},
+            recorded.header is not None and recorded.header.loop == "trio",
         )
         return [tasks_of(record, recorded.timelines[record.id], around) for record in self._order]
 

@@ -64,6 +64,7 @@ class Draft:
     begins: list[Act] = field(default_factory=list)
     ends: list[Act] = field(default_factory=list)
     range_ns: tuple[int, int] | None = None  # the wait before it lies between these two
+    is_told: bool = True  # False: it may be the shortest, and is unless the same wait elsewhere says otherwise
     late_ns: int = 0
     cpu_ns: int = -1
     is_free: bool = False
@@ -106,6 +107,7 @@ class Surroundings:
     read: Mapping[int, StepRecord]  # start of a step whose CPU time was read -> all of it
     free: frozenset[int]  # starts of steps that computed without the GIL
     collected: Mapping[int, int]  # start of a step -> what the garbage collector took of it
+    hides_timers: bool  # on trio no callback says that a timer woke a task
 
 
 def is_cpu_bound(cpu_ns: int, run_ns: int) -> bool:
@@ -267,8 +269,12 @@ class _Reading:
             step.ready_ns
         ):  # somebody else's step woke it: what is left is no wait for him
             step.arg = gap - self._around.busy.within(previous.end_ns, step.ready_ns)
+            if self._around.hides_timers and not step.about:  # or a timer that was due meanwhile
+                step.range_ns, step.is_told = (previous.end_ns + step.arg, step.ready_ns), False
         else:
             step.arg = gap
+            if self._around.hides_timers and not step.about:
+                step.range_ns = (step.ready_ns, step.ready_ns)
 
     def _held(self, since: int, until: int) -> int | None:
         for start, end, number in self._holds:
@@ -389,8 +395,9 @@ def _acts(step: Draft) -> bool:
 
 
 def settle(every: Sequence[Tasks], busy: Busy) -> None:
-    """Waits for sockets are known between two polls. Where the loop was busy meanwhile, the truth is taken to be what
-    the same wait of the same operation took where it was not, as far as the bounds allow."""
+    """Waits for sockets are known between two polls; a wait on trio that ended in a step may have been for a timer.
+    Where the loop was busy meanwhile, the truth is taken to be what the same wait of the same operation took where it
+    was not, as far as the bounds allow."""
     known: dict[tuple[str, str], list[int]] = defaultdict(list)
     open_: list[tuple[tuple[str, str], Draft, int, int]] = []
     for tasks in every:
@@ -406,5 +413,5 @@ def settle(every: Sequence[Tasks], busy: Busy) -> None:
                 else:
                     known[key].append(high)
     for key, step, low, high in open_:
-        typical = median(known[key]) if known[key] else (low + high) / 2
+        typical = median(known[key]) if known[key] else (low + high) / 2 if step.is_told else low
         step.arg = int(min(max(typical, low), high))

@@ -277,7 +277,6 @@ def _waits_for_object(summary: Summary, name: object) -> Iterator[tuple[str, flo
 def _nothing_seen(summary: Summary) -> Box:
     """No request at all: what that means, and what to look at."""
     seconds = figures.duration(summary.window.seconds * 1000)
-    came_later = phrasing.CAME_LATER in summary.notes
     checks = (
         *(
             ("Another process may have had them: each has a report of its own.",)
@@ -289,7 +288,7 @@ def _nothing_seen(summary: Summary) -> Box:
                 "What was in the server before is not seen by a probe that comes later: the look above has its tasks.",
                 "Did a client call something meanwhile? `--seconds N` watches for longer.",
             )
-            if came_later
+            if summary.came_later
             else (
                 "Did a client connect and call something? A server that only starts up serves no request.",
                 "Is the probe attached to the server object that serves? A second server object in the code is not "
@@ -421,7 +420,7 @@ def _footnotes(summary: Summary, notation: Notation) -> Iterator[Block]:
         yield _note("awaits", "off: nothing looked at what calls wait for while they are suspended")
     for note in dict.fromkeys((*summary.notes, *probe.notes)):
         yield _note("note", note)
-    command = "attach PID" if phrasing.CAME_LATER in summary.notes else "run"
+    command = "attach PID" if summary.came_later else "run"
     kept = f"`mcp-probe {command} --json FILE` or `--record FILE`"
     yield _note("save it", f"{kept}, read again by `mcp-probe report FILE`")
 

@@ -46,8 +46,8 @@ def on_thread() -> tuple[Step, ...]:
     return (Step(DELAY, 0, MS, ends=((SUBMIT, 0),)), Step(JOB, 0, MS, ends=((ANSWER, 0),)))
 
 
-def sleeping(ns: int) -> tuple[Step, ...]:
-    return (Step(DELAY, 0, MS), Step(DELAY, ns, MS, ends=((ANSWER, 0),)))
+def sleeping(ns: int, run_ns: int = MS) -> tuple[Step, ...]:
+    return (Step(DELAY, 0, MS), Step(DELAY, ns, run_ns, ends=((ANSWER, 0),)))
 
 
 def mixed(bursts: int, of: int, pool: int, places: int, lock_ns: int = 10 * MS) -> Workload:
@@ -152,6 +152,26 @@ def test_how_long_and_how_often_a_step_stopped_is_read(seen: dict[str, Any], idl
     [one] = read([*frames, make_step(run.start_ns, run.end_ns, line.request, **seen)]).calls
     [step] = [step for step in one.units[0] if step.run_ns]
     assert (step.idle_ns, step.stops) == (idle_ms * MS, stops)
+
+
+@pytest.mark.parametrize("known", [0, 3])
+def test_on_trio_a_timer_that_was_due_in_the_step_of_another_lasted_as_long_as_elsewhere(known: int) -> None:
+    """Nothing tells it from a task that the step woke: where no other call of the tool says otherwise, that is told."""
+    alone = [call(sleeping(10 * MS), at=100 * MS * (1 + n), operation="sleeps") for n in range(known)]
+    beside = [call(sleeping(10 * MS), operation="sleeps"), call(sleeping(2 * MS, 20 * MS), operation="works")]
+    frames = []
+    for frame in recording_of(workload([*beside, *alone])):
+        if isinstance(frame, Header):
+            frame = replace(frame, loop="trio")
+        if isinstance(frame, Timeline):
+            steps = []
+            for run in frame.steps:
+                due = run.suspended_ns + 10 * MS
+                steps.append(run._replace(earliest_ns=due, ready_ns=due) if due < run.start_ns else run)
+            frame = replace(frame, steps=tuple(steps), awaits=())
+        frames.append(frame)
+    asleep = [one.units[0][-1].arg for one in read(frames).calls if one.operation == "sleeps"]
+    assert asleep == pytest.approx([10 * MS] * (1 + known) if known else [2 * MS], abs=MS)
 
 
 def test_clients_that_wait_are_told_from_those_that_do_not() -> None:

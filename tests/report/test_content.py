@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from mcp_probe.aggregate.phrasing import CAME_LATER
 from mcp_probe.model import (
     AwaitSummary,
     BlockedBy,
@@ -243,7 +242,7 @@ def test_no_request_at_all_says_what_that_means_and_what_to_check() -> None:
 
 
 def test_no_request_since_the_probe_came_says_where_those_before_are_seen() -> None:
-    text = flowing(make_summary(notes=(CAME_LATER,)))
+    text = flowing(make_summary(came_later=True))
     assert "the look above has its tasks" in text
     assert "`mcp-probe attach PID --json FILE`" in text
     assert "Did a client connect" not in text
