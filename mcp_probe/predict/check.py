@@ -13,15 +13,19 @@ TOLERANCE = 0.10
 LEAST_CALLS = 5
 """Fewer calls have no percentiles to speak of: an operation with fewer is part of the load, and not checked."""
 
+FEW_CALLS = 100
+"""Below, less than five calls decide the 95th percentile."""
+
 LEAST_CALLS_P95 = 20
 """Below, the 95th percentile is the longest call or the one before it: one call would decide. Only p50 is checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One percentile of one operation, in ms."""
+    """One percentile of one operation's ``calls``, in ms."""
 
     operation: str
+    calls: int
     percentile: int
     measured_ms: float
     simulated_ms: float
@@ -44,13 +48,12 @@ def checks_of(workload: Workload, outcome: Outcome) -> list[Checked]:
             continue
         before, now = sorted(some), sorted(after.get(operation, []))
         if len(now) < len(before):
-            found.append(Checked(operation, 50, percentile(before, 0.5) / 1e6, 0.0))
+            found.append(Checked(operation, len(some), 50, percentile(before, 0.5) / 1e6, 0.0))
             continue
         for share in (50, 95):
             if share == 50 or len(some) >= LEAST_CALLS_P95:
-                found.append(
-                    Checked(operation, share, percentile(before, share / 100) / 1e6, percentile(now, share / 100) / 1e6)
-                )
+                was, is_now = (percentile(each, share / 100) / 1e6 for each in (before, now))
+                found.append(Checked(operation, len(some), share, was, is_now))
     return found
 
 
@@ -73,8 +76,11 @@ def check(workload: Workload, outcome: Outcome) -> list[Checked]:
             f"simulated ({one.error:+.0%})"
             for one in sorted(failed, key=lambda one: -abs(one.error))[:4]
         )
+        fewest = min(one.calls for one in failed)
+        few = all(one.percentile == 95 and one.calls < FEW_CALLS for one in failed)
+        advice = f" {fewest // 20} of {fewest} calls decide a p95: record more of them." if few else ""
         raise CannotPredictError(
             f"The window run again does not give what was measured, so no prediction is made from it: {listed}. "
-            f"Expected {TOLERANCE:.0%} at most."
+            f"Expected {TOLERANCE:.0%} at most.{advice}"
         )
     return found

@@ -228,5 +228,19 @@ def test_a_simulation_that_does_not_give_what_was_measured_is_refused_with_its_f
     ]
     found = read(frames)
     outcome = simulate(replace(found, calls=tuple(replace(one, way=replace(one.way, out_ns=0)) for one in found.calls)))
-    with pytest.raises(CannotPredictError, match=r"`sleeps` p\d\d .* measured, .* simulated"):
+    with pytest.raises(CannotPredictError, match=r"`sleeps` p\d\d .* measured, .* simulated.* at most\.$"):
         check(found, outcome)
+
+
+def test_a_percentile_that_a_few_calls_decide_says_so_where_only_such_are_off() -> None:
+    made = workload([call(sleeping(10 * MS), at=100 * MS * n, operation="sleeps") for n in range(40)])
+    slow = [one.id for one in recording_of(made) if isinstance(one, RequestRecord)][:5]
+    found = read(
+        [
+            replace(one, end_ns=one.end_ns + 40 * MS) if isinstance(one, RequestRecord) and one.id in slow else one
+            for one in recording_of(made)
+        ]
+    )
+    quick = replace(found, calls=tuple(replace(one, way=replace(one.way, out_ns=0)) for one in found.calls))
+    with pytest.raises(CannotPredictError, match=r"at most\. 2 of 40 calls decide a p95: record more of them\.$"):
+        check(found, simulate(quick))
