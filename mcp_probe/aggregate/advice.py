@@ -81,7 +81,8 @@ def off_the_loop(summary: Summary, options: FindingOptions, name: str, step: Slo
     if step is not None and (better := _of_library(step)) is not None:
         return better
     if name == LOOP_OPERATION:
-        return f"It is a task of the server's own, such as its lifespan or a background job. There, {wrap}"
+        such = "another route of its app, its lifespan" if "http" in server.transport else "its lifespan"
+        return f"It is work of the server's own, no request of MCP, such as {such} or a background job. There, {wrap}"
     operation = operation_of(summary, name)
     what = "tool" if operation is None else _DECORATED.get(operation.method)
     if operation is not None and operation.kind == "function":

@@ -697,6 +697,15 @@ def test_a_step_in_the_sdks_own_code_is_not_said_to_be_a_task_of_the_server() ->
 # --- pools ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_what_is_no_request_may_be_another_route_over_http_only(transport: str) -> None:
+    rows = (make_blocked("add", LOOP_OPERATION, 300.0),)
+    summary = make_summary(slow_steps=(make_slow(LOOP_OPERATION, 300.0),), blocked_by=rows, busy_ms=400.0)
+    advice = one(replace(summary, server=replace(summary.server, transport=transport)), "blocking-call").advice
+    assert ("another route of its app" in advice) is (transport == "http")
+    assert "no request of MCP" in advice and "run_sync" in advice
+
+
 @pytest.mark.parametrize(
     ("pool", "how"),
     [
