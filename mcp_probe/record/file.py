@@ -75,6 +75,7 @@ NO_FRAME = (
 _SHOW_BYTES = 4 << 20
 _NO_RECORDING = "is not an mcp_probe recording:"
 _EXPECTED = "Expected a file written by `mcp-probe run --record FILE`."
+_OF_REPORTS = " A report written by `--json FILE` is for programs and for `mcp-probe compare`."
 _NAMES = {cls: name for name, cls in _KINDS.items()}
 _FIELDS = {name: tuple(f.name for f in fields(cls)) for name, cls in _KINDS.items()}
 _GETTERS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
@@ -180,9 +181,9 @@ class LineDecoder:
             value = json.loads(line)
         except (ValueError, RecursionError) as exc:
             if self._fields is None:
+                hint = _OF_REPORTS if line.strip() == b"{" else ""
                 raise RecordingError(
-                    f"{self._source} is not an mcp_probe recording: its first line is not JSON ({exc}). "
-                    "Expected a file written by `mcp-probe run --record FILE`."
+                    f"{self._source} {_NO_RECORDING} its first line is not JSON ({exc}). {_EXPECTED}{hint}"
                 ) from None
             raise RecordingError(
                 f"{self._source}, line {self._lines}: damaged, not JSON ({exc}). "

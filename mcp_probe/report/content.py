@@ -421,8 +421,7 @@ def _footnotes(summary: Summary, notation: Notation) -> Iterator[Block]:
     for note in dict.fromkeys((*summary.notes, *probe.notes)):
         yield _note("note", note)
     command = "attach PID" if summary.came_later else "run"
-    kept = f"`mcp-probe {command} --json FILE` or `--record FILE`"
-    yield _note("save it", f"{kept}, read again by `mcp-probe report FILE`")
+    yield _note("save it", f"`mcp-probe {command} --record FILE`, then `mcp-probe report FILE`; as JSON `--json FILE`")
 
 
 def _server(summary: Summary) -> Iterator[str]:

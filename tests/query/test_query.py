@@ -127,13 +127,14 @@ def test_a_recording_that_grew_is_read_again(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b"GIF89a\n", "first line is not JSON"),
+        (b'{\n  "format": "1"\n}\n', "written by `--json FILE` is for programs and for `mcp-probe compare`"),
         (b'{"format":"other"}\n', "does not name the format"),
         (preamble().replace(b'"version":1', b'"version":7'), f"reads version {FORMAT_VERSION}"),
         (preamble() + encode(make_request(1)) + b"[1,\n" + encode(make_request(2)), "line 3: damaged"),
         (preamble() + encode(make_request(1)) + b"\xff\xfe\n" + encode(make_request(2)), "line 3: damaged"),
         (preamble() + encode(make_request(1)) + b'["request",1]\n', "line 3: not a frame"),
     ],
-    ids=["empty", "foreign", "other format", "newer", "damaged", "bytes", "short"],
+    ids=["empty", "foreign", "report", "other format", "newer", "damaged", "bytes", "short"],
 )
 def test_what_cannot_be_read_is_named_and_leaves_nothing(tmp_path: Path, content: bytes, told: str) -> None:
     path = tmp_path / "a.jsonl"

@@ -244,7 +244,7 @@ def test_no_request_at_all_says_what_that_means_and_what_to_check() -> None:
 def test_no_request_since_the_probe_came_says_where_those_before_are_seen() -> None:
     text = flowing(make_summary(came_later=True))
     assert "the look above has its tasks" in text
-    assert "`mcp-probe attach PID --json FILE`" in text
+    assert "`mcp-probe attach PID --record FILE`" in text
     assert "Did a client connect" not in text
 
 
@@ -325,8 +325,7 @@ def test_disabled_hooks_and_notes_are_listed_once_each() -> None:
 
 def test_report_says_how_to_get_json_and_a_recording() -> None:
     text = shown(healthy())
-    assert "mcp-probe run --json FILE" in text
-    assert "`--record FILE`, read again by" in text
+    assert "`mcp-probe run --record FILE`, then `mcp-probe report FILE`; as JSON `--json FILE`" in text
 
 
 def test_a_server_without_name_transport_or_start_leaves_no_empty_separators() -> None:
