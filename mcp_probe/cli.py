@@ -242,7 +242,7 @@ def _attach(options: argparse.Namespace) -> int:
         return OK
     from mcp_probe.launch.inside.visit import visit
 
-    _open_first(*(path for path in (options.json, options.html) if path != "-"))
+    _try_first(*(path for path in (options.json, options.html) if path != "-"))
     if options.json != "-":
         _show_look(seen, options)
     visited = visit(target, wish, tell=_complain)
@@ -272,6 +272,19 @@ def _wish(options: argparse.Namespace) -> Wish:
         relay=_relay(asked, options),
         window=None if options.html is None else _window,
     )
+
+
+def _try_first(*paths: Path | str | None) -> None:
+    """As :func:`_open_first`; what is there stays until there is something to write. Raises: OptionError."""
+    from mcp_probe.record.private_file import check
+
+    for path in paths:
+        if path is None:
+            continue
+        is_new = not os.path.lexists(path)
+        check(Path(path))
+        if is_new:
+            os.unlink(path)
 
 
 def _open_first(*paths: Path | str | None) -> None:

@@ -182,9 +182,12 @@ async def test_who_gives_up_waiting_leaves_nothing_that_the_server_would_run(tmp
         async with anyio.create_task_group() as calls:
             calls.start_soon(lambda: server.ask("block", seconds=8.0))
             await anyio.sleep(0.5)
-            async with attaching(server.pid) as command:
+            earlier, new = tmp_path / "earlier.json", tmp_path / "new.html"
+            earlier.write_text("{}")
+            async with attaching(server.pid, "--json", str(earlier), "--html", str(new)) as command:
                 await command.until("waiting for the server to run Python")
                 code, out = await command.end(signal.SIGINT)
+        assert (earlier.read_text(), new.exists()) == ("{}", False)
         assert code == 2 and "did not run Python" in command.told, command.told
         assert "Tasks:" in out
         assert await same_as(server, before) == {}
