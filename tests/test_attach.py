@@ -702,6 +702,31 @@ def test_a_message_on_its_way_passes_by_no_middleware_while_another_thread_attac
     assert list(reversed(lowlevel(server).middleware)) == expected and passing in lowlevel(server).middleware
 
 
+@pytest.mark.parametrize("changed", ["nothing", "what is there now", "what was there before"])
+def test_another_thread_that_detaches_gives_the_server_its_own_list_back(changed: str) -> None:
+    server = make_server()
+    chain: list[Any] = lowlevel(server).middleware
+    expected = list(chain)
+    probes: list[Probe] = []
+    threads = [
+        threading.Thread(target=lambda: probes.append(mcp_probe.attach(server))),
+        threading.Thread(target=lambda: probes.pop().detach()),
+    ]
+
+    async def passing(context: Any, call_next: Any) -> Any:
+        return await call_next(context)
+
+    for thread in threads:
+        thread.start()
+        thread.join()
+        if thread is threads[0] and changed != "nothing":
+            now: list[Any] = lowlevel(server).middleware
+            for each in (chain if changed == "what was there before" else now, expected):
+                each.append(passing)
+    assert lowlevel(server).middleware is chain
+    assert chain == expected
+
+
 def test_attaching_and_detaching_many_times_leaves_nothing_behind() -> None:
     server = make_server()
     threads = set(threading.enumerate())

@@ -49,6 +49,7 @@ class ServerHooks:
         self._session = session
         self._server: Callable[[], Any] = lambda: None  # a weak reference
         self._spans: list[OuterNote | SpanMiddleware] = []
+        self._chain = _Chain()
         self.middleware = ServerMiddleware(hub, loops, session)
         self._hook = self.middleware.guard
         self.streams = ServerStreams(hub, loops, session, lambda: self._hook.active)
@@ -57,7 +58,7 @@ class ServerHooks:
     def install(self, server: Any) -> None:
         """Attach to the low-level ``server``."""
         self._server = weakref.ref(server)
-        _set_chain(server, [self.middleware, *server.middleware])
+        self._chain.put(server, [self.middleware, *server.middleware])
         self._hook.replace(server, "run", self.streams.around_run)
         if callable(getattr(server, "streamable_http_app", None)):
             self._hook.wrap(server, "streamable_http_app", after=self._app_made)
@@ -85,7 +86,7 @@ class ServerHooks:
             self.middleware.outer = note  # one middleware less for each call: 2 us
         else:
             chain.insert(place, note)
-        _set_chain(server, chain)
+        self._chain.put(server, chain)
 
     def restore(self) -> list[str]:
         """Put everything back; sentences for what could not be."""
@@ -96,7 +97,7 @@ class ServerHooks:
         server = self._server()
         if server is not None:
             ours = [self.middleware, *self._spans]
-            _set_chain(server, [item for item in server.middleware if not any(item is one for one in ours)])
+            self._chain.give_back(server, [item for item in server.middleware if not any(item is one for one in ours)])
         return stuck
 
     def _app_made(self, _: Any, app: Any, error: BaseException | None) -> None:
@@ -106,13 +107,37 @@ class ServerHooks:
             app.user_middleware.insert(0, Middleware(ProbedApp, hooks=self._asgi))
 
 
-def _set_chain(server: Any, chain: list[Any]) -> None:
-    """``chain`` is what the next message goes through.
+class _Chain:
+    """The list of middleware that a server's messages go through.
 
-    The SDK goes through the list for each message, last one first, and passes one by if the list changes meanwhile. So
-    where its loop may run beside this thread it gets another list; else the same one, for others may hold it.
+    The SDK goes through it for each message, last one first, and passes one by if the list changes meanwhile. So where
+    its loop may run beside this thread another list stands in for it; else it is the same one, for others may hold it.
     """
-    if threading.current_thread() is threading.main_thread() or asyncio._get_running_loop() is not None:
-        server.middleware[:] = chain
-    else:
-        server.middleware = chain
+
+    def __init__(self) -> None:
+        self._own: list[Any] | None = None  # the server's, while another one stands in for it
+        self._stands_in: list[Any] = []
+        self._before: list[Any] = []  # what was in its own
+
+    def put(self, server: Any, chain: list[Any]) -> None:
+        """``chain`` is what the next message goes through."""
+        own = server.middleware
+        if own is self._stands_in and self._own is not None:
+            self._stands_in = server.middleware = chain
+        elif threading.current_thread() is threading.main_thread() or asyncio._get_running_loop() is not None:
+            own[:] = chain
+        else:
+            self._own, self._before = own, list(own)
+            self._stands_in = server.middleware = chain
+
+    def give_back(self, server: Any, chain: list[Any]) -> None:
+        """``chain`` is what is left: in the server's own list, if it is not that one already."""
+        own, self._own = self._own, None
+        if own is None or server.middleware is not self._stands_in:
+            self.put(server, chain)
+            return
+        if list(map(id, chain)) != list(
+            map(id, self._before)
+        ):  # somebody has changed what stood in; no message goes through its own now
+            own[:] = chain
+        server.middleware = own

@@ -40,7 +40,9 @@ def query(options: argparse.Namespace) -> list[str]:
         create_views(database, folders)
         _answer(database, options)
         names = dict.fromkeys(name for name, _ in folders)
-        return [sentence for name in names for sentence in said_of(name, [one for its, one in folders if its == name])]
+        told = [sentence for name in names for sentence in said_of(name, [one for its, one in folders if its == name])]
+        (requests,) = database.execute("SELECT count(*) FROM requests").fetchone()
+        return told if requests else [*told, f"No request is in {', '.join(names)}: each answer is of nothing."]
 
 
 def _files_of(paths: list[Path]) -> Iterator[tuple[Path, Path]]:

@@ -116,7 +116,7 @@ def lock(name: str) -> Any:
 def parts() -> dict[str, str]:
     """Every attribute of every module and class by identity, and what else a process has."""
     names = sorted(thread.name for thread in threading.enumerate())
-    others = [name for name in names if not name.startswith("AnyIO")]  # those come and go with the load
+    others = [name for name in names if not name.startswith(("AnyIO", "Trio thread"))]  # they come and go with the load
     found = {
         "threads": str(_thread._count() - len(names) + len(others)),
         "known threads": str(others),

@@ -16,7 +16,7 @@ import pytest
 
 from mcp_probe.aggregate.fold import Fold
 from mcp_probe.errors import RecordingError
-from mcp_probe.model import BlockedBy, Frame, RequestRecord
+from mcp_probe.model import BlockedBy, End, Frame, RequestRecord
 from mcp_probe.query.parquet import _Conversion, connection, convert, create_views, is_current, kept_folder
 from mcp_probe.query.views import BLOCKED_BY, NAMES, VIEWS
 from mcp_probe.record.file import FORMAT_VERSION, encode, preamble, read_recording
@@ -150,6 +150,13 @@ def run(*arguments: str, cwd: Path, ci: str = "") -> subprocess.CompletedProcess
     return subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, encoding="utf-8", timeout=60, check=False
     )
+
+
+def test_a_recording_without_a_request_is_said_to_have_none(tmp_path: Path) -> None:
+    recording(tmp_path / "idle.jsonl", [make_header(start_ns=0), make_step(0, MS, 1, "resize"), End(MS, "exit", 2)])
+    done = run("SELECT count(*) AS calls FROM requests", "idle.jsonl", "--no-cache", "--format", "csv", cwd=tmp_path)
+    assert (done.returncode, done.stdout.split()) == (0, ["calls", "0"])
+    assert "No request is in idle.jsonl" in done.stderr
 
 
 def test_the_command_answers_in_each_form(tmp_path: Path) -> None:

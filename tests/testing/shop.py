@@ -9,7 +9,11 @@ import sys
 import time
 
 import anyio
-import httpx
+
+try:
+    import httpx
+except ModuleNotFoundError:  # fastmcp 4 brings its successor only
+    import httpx2 as httpx
 
 WHICH = os.environ.get("SHOP_SDK", "mcp2")
 if WHICH == "mcp2":
