@@ -132,12 +132,11 @@ class _Chain:
 
     def give_back(self, server: Any, chain: list[Any]) -> None:
         """``chain`` is what is left: in the server's own list, if it is not that one already."""
-        own, self._own = self._own, None
-        if own is None or server.middleware is not self._stands_in:
+        own, stood_in, before = self._own, self._stands_in, self._before
+        self._own, self._stands_in, self._before = None, [], []
+        if own is None or server.middleware is not stood_in:
             self.put(server, chain)
             return
-        if list(map(id, chain)) != list(
-            map(id, self._before)
-        ):  # somebody has changed what stood in; no message goes through its own now
-            own[:] = chain
+        if [*map(id, chain)] != [*map(id, before)]:  # somebody has changed what stood in
+            own[:] = chain  # no message goes through it now
         server.middleware = own
