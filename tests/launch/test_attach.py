@@ -282,6 +282,9 @@ async def rounds(python: Path, folder: Path, how: str, count: int) -> None:
     """``count`` visits while two clients call without pause: each answer is right, and nothing is left."""
     async with serving(python, folder, how) as server:
         await visit(server, folder, 1)
+        async with anyio.create_task_group() as group:
+            for _ in range(2):  # over HTTP each of the two has a connection, which stays
+                group.start_soon(lambda: server.ask("in_thread", text="ab"))
         before = await settled(server)
         stop, answered = anyio.Event(), list[int]()
         async with anyio.create_task_group() as group:
