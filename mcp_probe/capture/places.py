@@ -55,6 +55,7 @@ MAX_WRAPPERS = 32
 
 _LOOP_FILES = (
     "asyncio/base_events.py", "asyncio/events.py", "asyncio/runners.py", "trio/_core/_run.py", "uvloop/__init__.py",
+    "anyio/_backends/_asyncio.py",  # has a runner of its own on CPython 3.10
     "mcp_probe/adapters/asyncio_handles.py", "mcp_probe/adapters/asyncio_loop.py", "mcp_probe/adapters/uvloop_loop.py",
 )  # fmt: skip
 
