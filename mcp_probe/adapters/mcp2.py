@@ -115,14 +115,14 @@ class _Chain:
     """
 
     def __init__(self) -> None:
-        self._own: list[Any] | None = None  # the server's, while another one stands in for it
-        self._stands_in: list[Any] = []
+        self._stands_in: list[Any] = []  # for the server's own, while it is the server's
+        self._own: list[Any] = []
         self._before: list[Any] = []  # what was in its own
 
     def put(self, server: Any, chain: list[Any]) -> None:
         """``chain`` is what the next message goes through."""
         own = server.middleware
-        if own is self._stands_in and self._own is not None:
+        if own is self._stands_in:
             self._stands_in = server.middleware = chain
         elif threading.current_thread() is threading.main_thread() or asyncio._get_running_loop() is not None:
             own[:] = chain
@@ -133,8 +133,8 @@ class _Chain:
     def give_back(self, server: Any, chain: list[Any]) -> None:
         """``chain`` is what is left: in the server's own list, if it is not that one already."""
         own, stood_in, before = self._own, self._stands_in, self._before
-        self._own, self._stands_in, self._before = None, [], []
-        if own is None or server.middleware is not stood_in:
+        self._own, self._stands_in, self._before = [], [], []
+        if server.middleware is not stood_in:
             self.put(server, chain)
             return
         if [*map(id, chain)] != [*map(id, before)]:  # somebody has changed what stood in

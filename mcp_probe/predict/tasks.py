@@ -265,16 +265,13 @@ class _Reading:
             self._signals += 1
             waker.ends.append((SIGNAL, self._signals))
             step.after, step.arg = SIGNALLED, self._signals
-        elif not step.about.startswith(_OUTSIDE) and self._around.busy.covers(
-            step.ready_ns
-        ):  # somebody else's step woke it: what is left is no wait for him
-            step.arg = gap - self._around.busy.within(previous.end_ns, step.ready_ns)
-            if self._around.hides_timers and not step.about:  # or a timer that was due meanwhile
-                step.range_ns, step.is_told = (previous.end_ns + step.arg, step.ready_ns), False
-        else:
-            step.arg = gap
-            if self._around.hides_timers and not step.about:
-                step.range_ns = (step.ready_ns, step.ready_ns)
+            return
+        step.arg = gap
+        if not step.about.startswith(_OUTSIDE) and self._around.busy.covers(step.ready_ns):
+            # Somebody else's step woke it: what is left is no wait for him.
+            step.arg -= self._around.busy.within(previous.end_ns, step.ready_ns)
+        if self._around.hides_timers and not step.about:  # or a timer that was due meanwhile
+            step.range_ns, step.is_told = (previous.end_ns + step.arg, step.ready_ns), False
 
     def _held(self, since: int, until: int) -> int | None:
         for start, end, number in self._holds:
@@ -413,5 +410,6 @@ def settle(every: Sequence[Tasks], busy: Busy) -> None:
                 else:
                     known[key].append(high)
     for key, step, low, high in open_:
-        typical = median(known[key]) if known[key] else (low + high) / 2 if step.is_told else low
+        unknown = (low + high) / 2 if step.is_told else low
+        typical = median(known[key]) if known[key] else unknown
         step.arg = int(min(max(typical, low), high))

@@ -41,8 +41,8 @@ def query(options: argparse.Namespace) -> list[str]:
         _answer(database, options)
         names = dict.fromkeys(name for name, _ in folders)
         told = [sentence for name in names for sentence in said_of(name, [one for its, one in folders if its == name])]
-        (requests,) = database.execute("SELECT count(*) FROM requests").fetchone()
-        return told if requests else [*told, f"No request is in {', '.join(names)}: each answer is of nothing."]
+        has_requests = database.execute("SELECT 1 FROM requests LIMIT 1").fetchone() is not None
+        return told if has_requests else [*told, f"No request is in {', '.join(names)}: each answer is of nothing."]
 
 
 def _files_of(paths: list[Path]) -> Iterator[tuple[Path, Path]]:

@@ -210,8 +210,7 @@ class LineDecoder:
     def _read_preamble(self, value: Any) -> None:
         if not isinstance(value, dict) or value.get("format") != FORMAT_NAME:
             raise RecordingError(
-                f"{self._source} is not an mcp_probe recording: its first line does not name the format "
-                f"{FORMAT_NAME!r}. Expected a file written by `mcp-probe run --record FILE`."
+                f"{self._source} {_NO_RECORDING} its first line does not name the format {FORMAT_NAME!r}. {_EXPECTED}"
             )
         if value.get("version") != FORMAT_VERSION:
             raise RecordingError(
