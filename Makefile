@@ -22,7 +22,7 @@ tests/platform tests/launch tests/export/backends tests/safety/test_exit.py test
 tests/test_instrumentor.py tests/test_packaging.py tests/adapters/test_mcp1.py \
 tests/test_cli.py tests/init tests/test_completion.py tests/safety/test_planted_secrets.py tests/safety/test_privacy.py tests/adapters/waits/test_faults.py \
 tests/adapters/waits/test_http_secrets.py tests/testing tests/predict tests/live tests/top tests/field tests/harm \
-tests/test_layers.py tests/test_outputs_agree.py tests/capture/test_heap.py \
+tests/test_layers.py tests/test_outputs_agree.py tests/counterfactual tests/capture/test_heap.py \
 tests/adapters/test_probe_resources.py tests/adapters/test_tracing_1x.py tests/safety/test_wire.py tests/safety/test_other_sdks.py \
 tests/safety/test_broken_parts.py tests/safety/test_on_each_path.py tests/safety/test_peers.py tests/export/test_providers.py \
 tests/export/test_metrics.py tests/export/test_metrics_sent.py tests/export/test_telemetry.py tests/export/test_agreement.py
@@ -33,7 +33,9 @@ CLOCKS := tests/export/test_starved.py tests/aggregate/test_await_faults.py test
 COVER = $(if $(COVERAGE),--cov --cov-report=)
 
 # Other SDK generations and real servers, each in an environment of its own that does not hold mcp_probe.
-ENVS := mcp1 cell-mcp1.6 cell-mcp1.22 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust peers peers-mcp1
+ENVS := servers-mcp1 servers-mcp2 mcp1 cell-mcp1.6 cell-mcp1.22 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust peers peers-mcp1
+
+SERVERS := .envs/servers-mcp1/.installed .envs/servers-mcp2/.installed
 
 # More real servers, which only `make field` and `make verdicts` ask for. They need Python 3.11.
 FIELD := $(addprefix field-,alchemy atlassian calculator cli clickhouse elasticsearch excel excel-fastmcp2 fetch-mcp1 git-mcp1 graphql \
@@ -45,6 +47,7 @@ SUITES := mcp2 mcp1 anyio starlette uvicorn httpx uvloop
 SUITE_ARGS ?=
 FINDINGS_ARGS ?=
 FUZZ_S ?= 120
+SEEDS ?= 2-101
 
 C_SOURCES := $(wildcard mcp_probe/native/*.[ch])
 
@@ -75,7 +78,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: pythons attach-cells looks databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-in-flight bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings canary lock clean suites suites-ready fuzz tsan
+.PHONY: pythons attach-cells looks databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-in-flight bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings counterfactual counterfactual-fixed canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -231,6 +234,12 @@ verdicts: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.en
 
 findings: env envs  ## how often each finding is right: the fault matrix; fills docs/findings.md (FINDINGS_ARGS='--minutes 180')
 	@$(PY) -m tools.findings --write $(FINDINGS_ARGS)
+
+counterfactual: env $(SERVERS)  ## how often the verdict names what costs most, by removal, on servers drawn from SEEDS='2-101'; fills docs/findings.md (five seconds a seed; what is not in bare.json is measured first, half a minute each)
+	@$(PY) -m tools.counterfactual probe $(SEEDS) && $(PY) -m tools.counterfactual table
+
+counterfactual-fixed: env $(SERVERS)  ## twenty of those servers whose verdict must stay right; two minutes
+	@$(PY) -m tools.counterfactual fixed
 
 canary: env  ## the truths and the safety tests on the newest upstream, pre-releases too; fills docs/compatibility.md
 	@PATH="$(dir $(abspath $(UV))):$$PATH" $(PY) tools/canary.py

@@ -1,0 +1,68 @@
+"""One run of a drawn server below `mcp-probe run`, and the judgement of its verdict."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tools.counterfactual.bare import Truth
+from tools.counterfactual.draw import Server
+from tools.counterfactual.drive import Broken, run
+from tools.counterfactual.judge import Judgement, Verdict, judge, read_verdict
+from tools.interpreters import ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """A judged run: what its clients waited, and what the report says that they did."""
+
+    seed: str
+    judgement: Judgement
+    verdict: Verdict
+    waited_s: float
+    reported_s: float | None
+    report: str
+    """The console report, for people."""
+
+
+def probe(server: Server, truth: Truth, service: str) -> Probed:
+    """Runs the seed with all of its causes. A server that breaks, or that has no report, is judged as broken."""
+    nothing = Verdict("", "info", "", "", None)
+    with tempfile.TemporaryDirectory() as folder:
+        summary, console = Path(folder) / "summary.json", Path(folder) / "report.txt"
+        prefix = [sys.executable, "-m", "mcp_probe", "run", "--json", str(summary), "--output", str(console), "--"]
+        try:
+            clients = run(server, server.sources[None], service, prefix)
+            report = json.loads(summary.read_text("utf-8"))
+        except (Broken, OSError, ValueError) as exc:
+            return Probed(server.seed, Judgement("broken"), replace(nothing, sentence=str(exc)), 0.0, None, "")
+        verdict = read_verdict(report)
+        waited = report.get("clients_waited_ms")
+        return Probed(
+            server.seed,
+            judge(server, truth, verdict),
+            verdict,
+            round(clients.waited_s, 3),
+            None if waited is None else round(waited / 1e3, 3),
+            console.read_text("utf-8"),
+        )
+
+
+def commit() -> str:
+    """Returns the short name of the commit that is checked out; `+` behind it says that the package was changed."""
+    name = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "mcp_probe"], cwd=ROOT).returncode
+    return name.strip() + ("+" if changed else "")
+
+
+def plain(run: Probed) -> Mapping[str, Any]:
+    """Returns what is kept of a run, without its console report."""
+    said = asdict(run)
+    del said["report"], said["seed"]
+    return said
