@@ -37,6 +37,10 @@ def test_the_thing_is_enough_and_the_mend_may_be_of_another_kind() -> None:
     assert (judged.outcome, judged.mend, judged.holder) == ("right", False, False)
 
 
+def test_a_thing_that_only_the_advice_speaks_of_is_not_named() -> None:
+    assert judge(SERVER, truth(0.6, 0.2), verdict("It waits.", "Look at wells.")).outcome == "false"
+
+
 def test_a_part_of_a_word_is_not_the_thing() -> None:
     assert judge(SERVER, truth(0.6, 0.2), verdict("waits for farewells")).outcome == "false"
 

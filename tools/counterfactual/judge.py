@@ -87,7 +87,7 @@ def judge(server: Server, truth: Truth, verdict: Verdict) -> Judgement:
     if not verdict.accuses:
         return Judgement("absolved")
     savings = dict(zip(server.causes, truth.savings, strict=True))
-    named = sorted((one for one in server.causes if names(verdict.text, one)), key=savings.__getitem__, reverse=True)
+    named = sorted((one for one in server.causes if names(verdict, one)), key=savings.__getitem__, reverse=True)
     kinds = tuple(cause.kind for cause in named)
     saves = savings[named[0]] if named else None
     if saves is None or saves < SICK_FROM:
@@ -99,9 +99,12 @@ def judge(server: Server, truth: Truth, verdict: Verdict) -> Judgement:
     return Judgement("right", kinds, saves, verdict.explains, mend, names_holder(verdict.text, cause), unnamed)
 
 
-def names(text: str, cause: Cause) -> bool:
-    """Whether ``text`` has a line of ``cause``, or its thing."""
-    return bool(cause.lines & lines_in(text)) or any(has_word(text, thing) for thing in cause.things)
+def names(verdict: Verdict, cause: Cause) -> bool:
+    """Whether a verdict has a line of ``cause``, or its thing.
+
+    A thing counts in the sentence only: an advice speaks of pools and threads in general.
+    """
+    return bool(cause.lines & lines_in(verdict.text)) or any(has_word(verdict.sentence, one) for one in cause.things)
 
 
 def names_holder(text: str, cause: Cause) -> bool | None:
