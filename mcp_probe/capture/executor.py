@@ -23,6 +23,7 @@ from typing import Any
 
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.guard import Fail, Guard, guarded
+from mcp_probe.capture.proc_files import native_id
 from mcp_probe.clock import now_ns
 from mcp_probe.histogram import bucket_of
 from mcp_probe.model import PoolSample
@@ -129,7 +130,7 @@ class Pools:
             return None
         cpu = job.start_cpu_ns = time.thread_time_ns()
         job.thread_id = threading.get_ident()
-        job.native_id = threading.get_native_id()
+        job.native_id = native_id()
         if type(function) is not FunctionType:
             job.called = _without_frame(function, args)
         job.start_ns = now_ns()

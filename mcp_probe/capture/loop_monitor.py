@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.guard import Fail, Guard
 from mcp_probe.capture.loop_steps import Steps
+from mcp_probe.capture.proc_files import native_id
 from mcp_probe.clock import now_ns
 from mcp_probe.model import ALL_SEEN, STEPS, WAKE_UPS, Tag
 from mcp_probe.record.assemble import spill
@@ -106,7 +107,7 @@ class LoopMonitor(Steps):
         self.sees = sees
         self.shows = sees.bits
         self.loop = loop
-        self.thread_native_id = threading.get_native_id()
+        self.thread_native_id = native_id()
         self.guard = Guard(hook, sink.fail, self._turn_off)
         self.slow = sink.slow
         self.slow_step_ns = sink.slow_step_ns

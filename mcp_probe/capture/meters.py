@@ -143,7 +143,7 @@ class TracemallocMeter:
             if self._own_clock is None or self._own_clock[0] is not thread:
                 self._own_clock = (thread, time.pthread_getcpuclockid(thread.ident))
             return time.clock_gettime_ns(self._own_clock[1])
-        except OSError:  # it ended just now
+        except (AttributeError, OSError):  # not on macOS and Windows; or it ended just now
             return 0
 
 

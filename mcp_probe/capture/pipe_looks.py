@@ -14,20 +14,19 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
 from mcp_probe import native
 from mcp_probe.capture.context_switches import switches_so_far
-from mcp_probe.capture.proc_files import open_task
+from mcp_probe.capture.proc_files import native_id, open_task
 from mcp_probe.clock import now_ns
 
 try:
-    import fcntl
-    import termios
+    from fcntl import ioctl
+    from termios import FIONREAD
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    ioctl = None  # type: ignore[assignment]
 
 KEPT = 1024
 """65,536 bytes, a pipe's capacity, in messages of 64 bytes."""
@@ -56,10 +55,10 @@ class PythonPipeLooks:
 
     def ready(self) -> int | None:
         """Bytes in the pipe now; ``None`` where the platform cannot tell."""
-        if self.descriptor < 0 or fcntl is None:
+        if self.descriptor < 0 or ioctl is None:
             return None
         try:
-            size = fcntl.ioctl(self.descriptor, termios.FIONREAD, b"\0" * 4)
+            size = ioctl(self.descriptor, FIONREAD, b"\0" * 4)
         except OSError:
             return None
         return int.from_bytes(size, sys.byteorder)
@@ -141,13 +140,13 @@ class _RunQueue:
         if not sys.platform.startswith("linux"):
             return 0
         try:
-            thread = threading.get_native_id()
+            thread = native_id()
             if thread != self._thread:
                 self._close()
                 self._thread = thread
                 self._file = open_task(thread, "schedstat")
             return 0 if self._file is None else int(os.pread(self._file, 64, 0).split()[1])
-        except (OSError, IndexError, ValueError):
+        except (AttributeError, OSError, IndexError, ValueError):
             return 0
 
     def _close(self) -> None:

@@ -59,7 +59,7 @@ class PythonReadings:
             if self.schedstat >= 0:
                 _, waited, turns = os.pread(self.schedstat, 64, 0).split()
                 queued, slices = int(waited), int(turns)
-        except (OSError, ValueError):
+        except (AttributeError, OSError, ValueError):
             pass
         reading = (now, cpu, queued, slices, time.process_time_ns())
         self._ring.append(reading)

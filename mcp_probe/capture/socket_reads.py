@@ -23,10 +23,10 @@ from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import RING_NS
 
 try:
-    import fcntl
-    import termios
+    from fcntl import ioctl
+    from termios import FIONREAD
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    ioctl = None  # type: ignore[assignment]
 
 _INFO = struct.Struct("=52xI4xI64xQ16xI")  # tcpi_last_data_recv (ms), tcpi_pmtu, tcpi_bytes_received, tcpi_data_segs_in
 _INFO_BYTES, _unpack = _INFO.size, _INFO.unpack
@@ -44,7 +44,7 @@ def _tick_ns() -> int | None:
         return None
     try:
         tick = round(time.clock_getres(_CLOCK_MONOTONIC_COARSE) * 1e9)
-    except OSError:
+    except (AttributeError, OSError):
         tick = 10_000_000  # HZ=100, the longest that kernels are built with
     return tick if tick % 1_000_000 == 0 else tick + 1_000_000  # told in whole ms
 
@@ -77,10 +77,10 @@ def last_segment(sock: Any) -> Segment | None:
 
 def _is_empty(sock: Any) -> bool:
     """Whether nothing waits in ``sock``; false where the platform cannot tell."""
-    if fcntl is None:
+    if ioctl is None:
         return False
     try:
-        return fcntl.ioctl(sock.fileno(), termios.FIONREAD, _NOTHING) == _NOTHING
+        return ioctl(sock.fileno(), FIONREAD, _NOTHING) == _NOTHING
     except (OSError, AttributeError):
         return False
 

@@ -242,7 +242,7 @@ class Watch:
         try:
             syscall = self._syscall  # it may be closed meanwhile
             call = b"" if syscall is None else os.pread(syscall, 16, 0).split()[0]
-        except (OSError, IndexError):
+        except (AttributeError, OSError, IndexError):
             return True
         return call.isdigit() and call != _FUTEX
 
@@ -267,7 +267,7 @@ class Watch:
             return None
         try:
             return time.clock_gettime_ns(self._clock)
-        except OSError:
+        except (AttributeError, OSError):
             return None
 
     def _schedule(self) -> tuple[int | None, int | None]:
@@ -278,7 +278,7 @@ class Watch:
         try:
             _, queued, slices = os.pread(schedstat, 64, 0).split()
             return int(queued), int(slices)
-        except (OSError, ValueError):
+        except (AttributeError, OSError, ValueError):
             return None, None
 
     def _baseline(self, since: int) -> Reading | None:
@@ -382,7 +382,7 @@ class Starvation:
     def _queued(self) -> dict[str, int]:
         found = {}
         for thread, schedstat in self._schedstats.items():
-            with suppress(OSError, ValueError, IndexError):  # it has ended
+            with suppress(AttributeError, OSError, ValueError, IndexError):  # it has ended
                 found[thread] = int(os.pread(schedstat, 64, 0).split()[1])
         return found
 

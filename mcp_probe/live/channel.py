@@ -7,7 +7,6 @@ hung up on; the socket's name is gone when the probe is.
 
 from __future__ import annotations
 
-import os
 import selectors
 import socket
 import time
@@ -20,7 +19,7 @@ from mcp_probe.capture.guard import Fail, Guard
 from mcp_probe.capture.worker import Worker
 from mcp_probe.errors import LiveError
 from mcp_probe.live import wire
-from mcp_probe.live.folder import listen, make, uid_of_peer
+from mcp_probe.live.folder import listen, make, own_uid, uid_of_peer
 from mcp_probe.now import Detail, Snapshot
 from mcp_probe.record.descriptors import Identity, above_standard_streams, close_own, identity_of
 
@@ -104,8 +103,6 @@ class LiveChannel:
     # --- the thread ---
 
     def _run(self) -> None:
-        if os.name != "posix":
-            return self._told("this system has no Unix sockets")
         try:
             listener, path = listen(make())
             listener = self._own(listener)
@@ -177,7 +174,7 @@ class LiveChannel:
             time.sleep(0.05)
             return
         connection = self._own(connection)
-        if uid_of_peer(connection) not in (None, os.geteuid()):
+        if uid_of_peer(connection) not in (None, own_uid()):
             return self._drop(connection)
         viewer = _Viewer(connection)
         self._viewers.append(viewer)

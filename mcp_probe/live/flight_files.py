@@ -12,6 +12,7 @@ from io import BufferedWriter
 from pathlib import Path
 
 from mcp_probe.errors import OptionError
+from mcp_probe.live.folder import own_uid
 from mcp_probe.record.private_file import create
 
 MAX_FILES = 20
@@ -69,7 +70,7 @@ def prune(folder: str, keep: int = MAX_FILES, most_bytes: int = MAX_BYTES) -> No
         if _OURS.fullmatch(entry.name):
             with suppress(OSError):  # another process was faster
                 status = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                if stat.S_ISREG(status.st_mode) and status.st_uid == own_uid():
                     found.append((status.st_mtime_ns, entry.name, status.st_size))
     total = 0
     for number, (_, name, size) in enumerate(sorted(found, reverse=True), 1):

@@ -16,9 +16,13 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from mcp_probe.errors import LiveError
 
+own_uid = getattr(os, "geteuid", lambda: 0)
+"""Number of this process's user; 0 on Windows, where every file belongs to that one."""
+_UNIX: Any = getattr(socket, "AF_UNIX", None)
 NAME = "mcp-probe"
 SUFFIX = ".sock"
 _LONGEST_SOCKET_NAME = 100
@@ -41,7 +45,7 @@ if hasattr(os, "register_at_fork"):
 
 def candidates() -> list[Path]:
     """Folders in which servers of this user may be, the preferred one first."""
-    uid = os.geteuid()
+    uid = own_uid()
     found = []
     for runtime in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{uid}"):
         if runtime and _is_own_folder(Path(runtime)):
@@ -57,11 +61,13 @@ def _is_own_folder(path: Path) -> bool:
         status = path.stat()
     except OSError:
         return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and os.access(path, os.W_OK)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == own_uid() and os.access(path, os.W_OK)
 
 
 def make() -> Path:
     """The first folder that can be used, made if it is not there. Raises: LiveError."""
+    if _UNIX is None:
+        raise LiveError("this system has no Unix sockets")
     problems = []
     for path in candidates():
         try:
@@ -88,7 +94,7 @@ def complaint_about(path: Path) -> str | None:
         return f"{path} cannot be read ({exc.strerror})"
     if not stat.S_ISDIR(status.st_mode):
         return f"{path} is no folder"
-    if status.st_uid != os.geteuid():
+    if status.st_uid != own_uid():
         return f"{path} belongs to another user (uid {status.st_uid})"
     if stat.S_IMODE(status.st_mode) & 0o077:
         return f"{path} lets other users in (mode {stat.S_IMODE(status.st_mode):04o}; `chmod 700` it)"
@@ -105,7 +111,7 @@ def listen(folder: Path) -> tuple[socket.socket, Path]:
 
 
 def _listen(folder: Path) -> tuple[socket.socket, Path]:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(_UNIX, socket.SOCK_STREAM)
     try:
         for number in count(1):
             name = f"{os.getpid()}" if number == 1 else f"{os.getpid()}-{number}"
@@ -117,7 +123,7 @@ def _listen(folder: Path) -> tuple[socket.socket, Path]:
             if path.exists() and is_answering(path):  # another probe of this process
                 hidden.unlink()
                 listener.close()
-                listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                listener = socket.socket(_UNIX, socket.SOCK_STREAM)
                 continue
             hidden.rename(path)
             return listener, path
@@ -145,7 +151,7 @@ def sockets(folder: Path) -> list[Path]:
 
 def is_answering(path: Path) -> bool:
     """Whether some process listens at ``path``. Only a refusal says that none does."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    with socket.socket(_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
             probe.connect(str(path))

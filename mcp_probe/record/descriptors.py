@@ -6,7 +6,7 @@ import os
 import socket
 
 try:
-    import fcntl
+    from fcntl import F_DUPFD_CLOEXEC, fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
@@ -37,6 +37,6 @@ def above_standard_streams(connection: socket.socket) -> socket.socket:
     """
     if fcntl is None or connection.fileno() >= 3:
         return connection
-    moved = fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
+    moved = fcntl(connection.fileno(), F_DUPFD_CLOEXEC, 3)
     connection.close()
     return socket.socket(connection.family, connection.type, fileno=moved)

@@ -14,9 +14,9 @@ from typing import TextIO
 from mcp_probe.errors import OptionError
 
 try:
-    import fcntl
+    from fcntl import LOCK_EX, LOCK_NB, flock
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    flock = None  # type: ignore[assignment]
 
 _OF_THE_SYSTEM = ("/dev", "/dev/fd", "/proc/self/fd")
 """Links there, as /dev/stdout, are the kernel's or root's; nobody else can plant one."""
@@ -64,10 +64,10 @@ def create_alone(path: str | os.PathLike[str]) -> tuple[FileIO, str]:
 
 def _is_ours(stream: FileIO) -> bool:
     """Whether nobody else writes to it, from now on as long as it is open. The kernel forgets it with the process."""
-    if fcntl is None:
+    if flock is None:
         return True
     try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(stream, LOCK_EX | LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks

@@ -30,7 +30,7 @@ def deliver(text: str, fd: int, seconds: float) -> bool:
 
 
 def _is_writable(fd: int, deadline: float) -> bool:
-    if not hasattr(select, "poll"):  # Windows, where only sockets can be asked
+    if not (hasattr(select, "poll") and hasattr(select, "POLLOUT")):  # Windows, where only sockets can be asked
         return True
     waiter = select.poll()
     waiter.register(fd, select.POLLOUT)

@@ -41,7 +41,7 @@ def test_without_a_runtime_folder_it_is_in_the_temporary_one_under_the_users_num
 
 
 def test_a_runtime_folder_that_is_not_ours_is_passed_over(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 4_242_424)
+    monkeypatch.setattr(folder, "own_uid", lambda: 4_242_424)
     assert not [path for path in folder.candidates() if runtime in path.parents]
 
 
@@ -65,7 +65,7 @@ def test_a_link_and_a_file_are_no_folders(runtime: Path) -> None:
 def test_another_users_folder_is_refused_by_name(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (runtime / "mcp-probe").mkdir(mode=0o700)
     owner = (runtime / "mcp-probe").stat().st_uid
-    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    monkeypatch.setattr(folder, "own_uid", lambda: owner + 1)
     assert f"belongs to another user (uid {owner})" in str(folder.complaint_about(runtime / "mcp-probe"))
 
 
