@@ -79,12 +79,12 @@ class Process:
                     self.hub.measuring.forget(session)
                     self.hub.outbound.forget(session)
                     self._keep_for_timelines(self.hub)
-            if self.sessions or self.hooks is None or self.hub is None:
+            if self.sessions or self.hub is None:
                 return []
             hooks, hub = self.hooks, self.hub
             self.hooks = self.hub = self.collector = None
             hub.requests.closed = True
-            stuck = [*hooks.restore(), *hub.measuring.close()]
+            stuck = [*(hooks.restore() if hooks is not None else ()), *hub.measuring.close()]
             hub.close()
             hub.memory.close()
             return stuck

@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -29,6 +30,7 @@ from mcp_probe.capture.tracing import RECENT, Tracing
 from mcp_probe.clock import now_ns, wall_anchor
 from mcp_probe.errors import OptionError, ProbeError, UnsupportedServerError
 from mcp_probe.header import Known, changes_with, header_of, package_of
+from mcp_probe.inert import Inert
 from mcp_probe.model import End, Frame, FrameListener, Header, MemoryTier, OpenRequest, RequestGroup, RequestRecord
 from mcp_probe.options import Options, check_tier
 from mcp_probe.process import PROCESS
@@ -61,6 +63,9 @@ class Probe:
     ``Probe(slow_step_ms=…)`` installs the process-wide hooks at once and claims what its
     :attr:`middleware` sees.
 
+    A fault of ours leaves a probe that sees nothing (:mod:`mcp_probe.inert`); it is logged, and what was hooked is put
+    back. Whoever makes a probe of a class of its own is told of the fault instead.
+
     Raises: OptionError for bad options.
     """
 
@@ -71,6 +76,17 @@ class Probe:
 
     def __init__(self, **options: Any) -> None:
         self.options = Options.from_environment(options) if self.reads_environment else Options(**options)
+        try:
+            self._start()
+        except BaseException as exc:
+            self._undo()
+            if isinstance(exc, ProbeError) or not isinstance(exc, Exception) or type(self) is not Probe:
+                raise
+            vars(self).clear()
+            self.__class__ = InertProbe
+            Inert.__init__(self, exc)  # type: ignore[arg-type]
+
+    def _start(self) -> None:
         self._memory = self.options.memory
         self.attached = True
         self._changing = threading.RLock()  # of which servers it is attached to
@@ -212,7 +228,29 @@ class Probe:
 
     def _detach(self) -> None:
         self.attached = False
+        for leave in (self._leave_watchers, self._leave_collector, self._leave_servers, self._leave_process):
+            leave()
+        for sentence in self._stuck:
+            logger.warning("mcp_probe: %s", sentence)
+
+    def _undo(self) -> None:
+        """Detach after a fault in the middle of attaching: a part that is not there has nothing to be undone."""
+        self.attached = False
+        parts = (
+            self._leave_watchers,
+            self._leave_collector,
+            self._leave_servers,
+            self._leave_process,
+            self._leave_files,
+        )
+        for leave in parts:
+            with suppress(Exception):
+                leave()
+
+    def _leave_watchers(self) -> None:
         self._stop_watching("its probe was detached", waits=not self._hub.runs_loop())
+
+    def _leave_collector(self) -> None:
         self._collector.remove(self, "detached")
         self._finished.close()
         if self._telemetry is not None and self._telemetry.deliver in self._hub.ending:
@@ -221,15 +259,23 @@ class Probe:
             self._hub.leaving.remove(self._process_ends)
         if self.options.report is None:
             self.at_exit.disarm()
+
+    def _leave_servers(self) -> None:
         for _, hooks in self._servers:
             self._stuck += hooks.restore()
         self._servers.clear()
         self._loose.restore()
         if self._tracing is not None and self._hub.pools.carry == self._tracing.carry:
             self._hub.pools.carry = None
+
+    def _leave_process(self) -> None:
         self._stuck += PROCESS.leave(self)
-        for sentence in self._stuck:
-            logger.warning("mcp_probe: %s", sentence)
+
+    def _leave_files(self) -> None:
+        """Write nothing more: what there was to write was not written."""
+        for sink in self._sinks:
+            sink.close()
+        self.at_exit.disarm()
 
     def abandon(self) -> None:
         """This is a forked child: be detached, and write nothing of what the parent will write."""
@@ -277,10 +323,10 @@ class Probe:
             self._servers = [(known, other) for known, other in self._servers if known() is not None]
             if not self.attached or any(known() is lowlevel for known, _ in self._servers):
                 return
+            self._servers.append((weakref.ref(lowlevel), hooks))  # first: half of them may be installed
             hooks.install(lowlevel)
             if self._tracing is not None:
                 hooks.trace(self._tracing)
-            self._servers.append((weakref.ref(lowlevel), hooks))
         known = self._known
         name = known.name or str(getattr(server, "name", None) or getattr(lowlevel, "name", None) or "server")
         self._known = replace(known, name=name, package=known.package or package_of(server))
@@ -603,12 +649,22 @@ def attach(server: Any, **options: Any) -> Probe:
         server: MCPServer or low-level Server (mcp 2.x), FastMCP or Server (mcp 1.x), FastMCP (fastmcp 2-4).
         **options: see :class:`Options`; also read from ``MCP_PROBE_*``.
 
-    Attaching the same server again returns the same probe. Requests already in flight are not seen.
+    Attaching the same server again returns the same probe. Requests already in flight are not seen. After a fault of
+    ours the server runs without us: the fault is logged, and the probe sees nothing.
 
     Raises:
         UnsupportedServerError: the object is no MCP server we know.
         OptionError: an option is unknown or out of range.
     """
+    try:
+        return _attach(server, options)
+    except ProbeError:
+        raise
+    except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+        return InertProbe(exc)
+
+
+def _attach(server: Any, options: dict[str, Any]) -> Probe:
     with PROCESS.lock:
         automatic = [session for session in PROCESS.sessions if session.automatic and session.serves(server)]
     for session in automatic:  # one that is just being detached waits for the lock
@@ -624,7 +680,14 @@ def attach(server: Any, **options: Any) -> Probe:
         except ProbeError:
             probe.detach()
             raise
+        except BaseException:
+            probe._undo()
+            raise
         return probe
+
+
+class InertProbe(Inert, Probe):
+    """A probe after a fault of ours: it sees nothing, and everything that a server asks of it works."""
 
 
 def open_recording(path: str, limit_bytes: int | None = None) -> RecordingWriter:

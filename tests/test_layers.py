@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("compare", "query", "predict", "top", "init", "completion"),
     ("launch", "workloads", "testing", "instrumentor"),
     ("session",),
-    ("process", "at_exit", "header", "live"),
+    ("process", "at_exit", "header", "inert", "live"),
     ("collector", "options"),
     ("adapters", "export", "report"),
     ("arguments",),

@@ -75,15 +75,16 @@ def session(server, served, transport):
     return odd_input.over_sse(served.port, connections, (*range(1, 10), odd_input.LAST))
 
 
-def functions():
-    """(name, owner, attribute, value) of every function and method of adapters and capture."""
-    for package in ("adapters", "capture"):
-        root = importlib.import_module(f"mcp_probe.{package}")
-        for found in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):
-            if found.name in GUARDS:
+def functions(rooms=("adapters", "capture")):
+    """(name, owner, attribute, value) of every function and method of ``rooms``."""
+    for room in rooms:
+        root = importlib.import_module(f"mcp_probe.{room}")
+        inside = pkgutil.walk_packages(getattr(root, "__path__", ()), f"{root.__name__}.")
+        for name in (root.__name__, *(found.name for found in inside)):
+            if name in GUARDS:
                 continue
             try:
-                module = importlib.import_module(found.name)
+                module = importlib.import_module(name)
             except ImportError:
                 continue  # for a loop or an SDK that is not here
             for name, value in list(vars(module).items()):
