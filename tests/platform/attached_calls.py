@@ -19,7 +19,6 @@ from mcp import Client
 from mcp.client._memory import InMemoryTransport
 from mcp.server.mcpserver import MCPServer
 
-BLOCK_S = 0.5
 EVERYTHING = {"live": True, "memory": "detailed", "measures": "detailed", "full": True, "telemetry": "off"}
 """Options that make the probe use as much of the system as it can."""
 
@@ -80,6 +79,7 @@ def tried(platform, transport, folder, block_ms, **options):
             server.run("stdio")
         summary = probe.snapshot()
         row["calls"] = {one.name: one.count for one in summary.operations if one.method == "tools/call"}
+        row["longest_ms"] = {one.name: one.total_ms.max for one in summary.operations}
         row["slow_steps"] = [[step.tool, step.cause, step.ms] for step in summary.slow_steps]
         row["disabled"] = list(summary.probe.disabled_hooks)
         row["report"] = render(summary, color=False)
@@ -93,4 +93,4 @@ def tried(platform, transport, folder, block_ms, **options):
 
 
 if __name__ == "__main__":
-    tried(sys.platform, sys.argv[1], sys.argv[2], BLOCK_S * 1e3)
+    tried(sys.platform, sys.argv[1], sys.argv[2], 500.0, report=os.path.join(sys.argv[2], "report"))
