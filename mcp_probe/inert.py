@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcp_probe")
 
 
+def pass_through(ctx: Any, call_next: Callable[[Any], Any]) -> Any:
+    """Middleware that is nothing but the rest of the chain."""
+    return call_next(ctx)
+
+
 class Inert:
     """Passes everything through. Logs ``fault``, once, as it is made."""
 
@@ -32,9 +37,10 @@ class Inert:
             exc_info=fault,
         )
 
-    def middleware(self, ctx: Any, call_next: Callable[[Any], Any]) -> Any:
+    @property
+    def middleware(self) -> Callable[[Any, Callable[[Any], Any]], Any]:
         """The rest of the chain."""
-        return call_next(ctx)
+        return pass_through
 
     def streams(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any]:
         """The pair as it is."""

@@ -30,7 +30,7 @@ from mcp_probe.capture.tracing import RECENT, Tracing
 from mcp_probe.clock import now_ns, wall_anchor
 from mcp_probe.errors import OptionError, ProbeError, UnsupportedServerError
 from mcp_probe.header import Known, changes_with, header_of, package_of
-from mcp_probe.inert import Inert
+from mcp_probe.inert import Inert, pass_through
 from mcp_probe.model import End, Frame, FrameListener, Header, MemoryTier, OpenRequest, RequestGroup, RequestRecord
 from mcp_probe.options import Options, check_tier
 from mcp_probe.process import PROCESS
@@ -142,18 +142,30 @@ class Probe:
     @property
     def middleware(self) -> Any:
         """For ``MCPServer(middleware=[probe.middleware])``: the SDK's own extension point (mcp 2.x)."""
+        return self._joined_middleware() or pass_through
+
+    @guarded
+    def _joined_middleware(self) -> Any:
         self._begin()
         return self._loose.middleware
 
     def streams(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any]:
         """The stream pair of a bare transport loop, followed: ``server.run(*probe.streams(*streams), …)`` (mcp 2.x)."""
+        return self._followed_streams(read_stream, write_stream) or (read_stream, write_stream)
+
+    @guarded
+    def _followed_streams(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any] | None:
         self._begin()
         if not self._hooks.can_follow_streams(is_attached=bool(self._servers)):
-            return read_stream, write_stream
+            return None
         return self._loose.streams.followed(read_stream, write_stream)
 
     def asgi(self, app: Any) -> Any:
         """An ASGI app whose MCP exchanges are followed from the outermost call on."""
+        return self._wrapped_app(app) or app
+
+    @guarded
+    def _wrapped_app(self, app: Any) -> Any:
         self._begin()
         return self._hooks.wrap_asgi(app)
 

@@ -160,3 +160,25 @@ def test_server_runs_where_a_module_of_ours_cannot_be_imported(module: str, name
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ran.stdout == "{'result': 3}\n", ran.stderr
     assert ran.stderr.count("mcp_probe: could not attach because of a fault of its own") == 1
+
+
+@pytest.mark.anyio
+async def test_what_a_server_asks_of_a_probe_works_when_the_probe_is_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+    probe = Probe()
+    monkeypatch.setattr(Probe, "_begin", fault)
+    try:
+        server = MCPServer("x", middleware=[probe.middleware])
+
+        @server.tool()
+        def add(a: int, b: int) -> int:
+            return a + b
+
+        async with Client(server) as client:
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).content[0].text == "3"  # type: ignore[union-attr]
+        streams = object(), object()
+        assert probe.streams(*streams) == streams
+        assert probe.asgi(app) is app
+    finally:
+        probe.detach()
