@@ -48,7 +48,7 @@ class Run:
     waited_s: float = 0.0
     start_s: float = 0.0
     cpu_s: float = 0.0
-    """Of the server and the processes that it started, from its start to the end of the load."""
+    """Of the server and the processes that it started, from when it was ready to the end of the load."""
     by_operation: Counter[str] = field(default_factory=Counter)
     calls: int = 0
     failed: int = 0
@@ -117,10 +117,11 @@ async def _run(server: Server, command: Sequence[str], environment: Mapping[str,
                 if server.transport == "stdio":
                     run.start_s = time.monotonic() - begun
                     run.note("start", run.start_s)
+                before_s = _cpu_s(process.pid)
                 await _play(server, clients, run)
                 if server.is_measured_by_cpu:
                     await asyncio.sleep(IDLE_S)
-                run.cpu_s = _cpu_s(process.pid)
+                run.cpu_s = _cpu_s(process.pid) - before_s
             if process.returncode is not None:
                 raise Broken(f"the server ended by itself ({process.returncode}): {_end_of(stderr)}")
         except (TimeoutError, OSError, EOFError) as exc:

@@ -138,7 +138,7 @@ MENDS: dict[str, tuple[str, ...]] = {
         r"circuit",
     ),
     "event": (
-        r"event",
+        r"\bevents?\b(?! loop)",
         r"condition",
         r"notif",
         r"signal",
