@@ -33,13 +33,17 @@ CLOCKS := tests/export/test_starved.py tests/aggregate/test_await_faults.py test
 COVER = $(if $(COVERAGE),--cov --cov-report=)
 
 # Other SDK generations and real servers, each in an environment of its own that does not hold mcp_probe.
-ENVS := servers-mcp1 servers-mcp2 mcp1 cell-mcp1.6 cell-mcp1.22 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust peers peers-mcp1
+ENVS := servers-mcp1 servers-mcp2 mcp1 cell-mcp1.6 cell-mcp1.22 fastmcp2 fastmcp3 fastmcp4 field-time field-git field-fetch field-sqlite field-motherduck chdb locust peers peers-mcp1 case-anyio
 
 SERVERS := .envs/servers-mcp1/.installed .envs/servers-mcp2/.installed
 
 # More real servers, which only `make field` and `make verdicts` ask for. They need Python 3.11.
 FIELD := $(addprefix field-,alchemy atlassian calculator cli clickhouse elasticsearch excel excel-fastmcp2 fetch-mcp1 git-mcp1 graphql \
 markitdown openapi opensearch prometheus proxy redis shell time-mcp1 word word-fastmcp2)
+
+# What only `make field-cases` asks for needs Python 3.11; the others are among ENVS.
+CASES := case-fastmcp
+CASE_ENVS := $(CASES) case-anyio mcp1
 
 # Suites of other projects, run with the probe in them (tests/suites). An environment has its tests' dependencies and
 # what builds the project, so that pip can fetch the source archive with nothing unpinned. `make test-suites` needs the first.
@@ -78,7 +82,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: pythons attach-cells looks databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-in-flight bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts findings counterfactual counterfactual-fixed canary lock clean suites suites-ready fuzz tsan
+.PHONY: pythons attach-cells looks databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-in-flight bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts field-cases findings counterfactual counterfactual-fixed canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -232,6 +236,9 @@ field: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/
 verdicts: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/%/.installed)  ## the verdict on real servers beside what their source says; fills docs/field-reports.md (some fifteen minutes)
 	@$(PY) -m tools.field.verdicts
 
+field-cases: env $(CASE_ENVS:%=.envs/%/.installed)  ## public bug reports, rebuilt: the first screen of `mcp-probe run` beside each one's truth; fills docs/field-reports.md (some five minutes)
+	@$(PY) -m tools.field.cases
+
 findings: env envs  ## how often each finding is right: the fault matrix; fills docs/findings.md (FINDINGS_ARGS='--minutes 180')
 	@$(PY) -m tools.findings --write $(FINDINGS_ARGS)
 
@@ -247,7 +254,7 @@ canary: env  ## the truths and the safety tests on the newest upstream, pre-rele
 lock: | $(UV)  ## compile requirements/*.txt anew (LOCK_ARGS=--upgrade for newer versions)
 	@$(LOCK) --extra otel --extra memory --extra look --extra bench --group dev -o requirements/dev.txt pyproject.toml
 	@for name in tool-uv tool-go tool-wheels tool-release tool-docs $(ENVS) $(CELLS) $(SUITES:%=suite-%); do $(LOCK) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
-	@for name in $(FIELD); do $(LOCK:3.10=3.11) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
+	@for name in $(FIELD) $(CASES); do $(LOCK:3.10=3.11) -o requirements/$$name.txt requirements/$$name.in || exit 1; done
 
 clean:  ## remove everything make has made
 	rm -rf .venv .envs .tools .cells .cache/suites .cache/tsan dist release site build *.egg-info mcp_probe/native/_*.so .coverage .beside.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -165,7 +165,8 @@ class Stdio(Client):
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         super().__init__(process)
         self._input, self._output = _pipe(process.stdin), _pipe(process.stdout)
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
 
     def _read(self) -> None:
         run_queue = RunQueue()
@@ -191,6 +192,11 @@ class Stdio(Client):
 
     def close(self) -> None:
         self._input.close()
+
+    def release(self) -> None:
+        """Closes the pipe of answers, once everybody who could write to it is gone."""
+        self._reading.join(END_S)
+        self._output.close()
 
 
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
