@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.field.first_screen import HOST, LINES, Outcome, Truth, judge, near
+from tools.field.first_screen import ELSEWHERE, HOST, LINES, Outcome, Truth, judge, near
 
 LOCK = Truth(
     cause="a thread holds LOCK, and `remember` takes it on the loop",
@@ -13,6 +13,7 @@ LOCK = Truth(
     mends=(r"hold the lock", r"worker thread"),
     holder=(r"\bconsolidator\b", r"server\.py:19\b"),
     innocents=(r"`ping`",),
+    false_claims=ELSEWHERE,
 )
 RIGHT = """\
 notes · 133 requests in 9.9 s · no errors · clients waited ≥61.3 s in all
@@ -104,6 +105,13 @@ def test_a_title_alone_accuses_where_the_text_names_nobody() -> None:
     assert judge(screen("● It had no CPU for 3 s.", title="host-pressure · warning"), LOCK).outcome == "false"
     named = "● `remember` at server.py:31 had no CPU."
     assert judge(screen(named, title="host-pressure · warning"), LOCK).outcome == "partly"
+
+
+def test_a_title_of_a_step_that_holds_the_loop_is_false_where_none_does() -> None:
+    leak = Truth("", "memory", (r"\bHISTORY\b",), (r"\bbound",))
+    text = "● `note` computed on the event loop for 20 ms."
+    assert judge(screen(text, title="cpu-bound-step · warning"), leak).outcome == "false"
+    assert judge(screen(text, title="something · warning"), leak).outcome == "not found"
 
 
 def test_a_row_that_begins_with_a_word_like_an_account_is_no_new_finding() -> None:

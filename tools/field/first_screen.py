@@ -8,10 +8,11 @@ A truth lists, as patterns of text: what names the cause (its line or its thing;
 kind (one is enough), the holder where somebody holds what others wait for, and the innocents. No pattern is a sentence
 of a report, so a report may be worded anew. These rules decide, in this order:
 
-1. A finding *accuses* the first thing that its text names: the cause, an innocent, or a false claim. Every `file.py:N`
-   that neither the cause nor its surroundings has is an innocent, too. Who waited is a victim and is not accused: lists
-   of who waited, "made X wait", "X was held up", "X waited for …", "X behind …". What the text denies ("not the host")
-   is not accused either.
+1. A finding *accuses* the first thing that its text names: the cause, an innocent, or a false claim (such as the host,
+   the garbage collector, a first call). Of a single finding that names none of these, the title counts. A `file.py:N`
+   that belongs neither to the cause nor to its surroundings is an innocent, too. Who waited is a victim and is not
+   accused: lists of who waited, "made X wait", "X was held up", "X waited for …", "X behind …". What the text denies
+   ("not the host") is not accused either.
 2. `false`: a finding of the box accuses an innocent or makes a false claim; or the box says "healthy", or "fine" of the
    account that the fault belongs to, and no finding of the box accuses the cause. What stands below does not help.
 3. `found`: the first finding that is not "fine" accuses the cause, its advice has a mend of the right kind (its text
@@ -39,6 +40,9 @@ Accused = Literal["cause", "innocent", "false claim", "fine", "fine elsewhere", 
 HOST = r"\bhost-pressure\b|\bthe host\b|\bother (?:processes|programs)\b"
 COLLECTOR = r"\bgc-pause\b|\bgarbage collect"
 FIRST_CALL = r"\bcold-start\b(?!-)|\bfirst calls?\b"
+HELD = r"\bcpu-bound-step\b|\bblocking-call\b"
+ELSEWHERE = (HOST, COLLECTOR, FIRST_CALL)
+"""Claims that are false of a server whose step does hold the event loop; of others `HELD` is false, too."""
 
 _BULLETS = "●○■□▲△▶◆◇✓✔✗✘•*!"
 _FINDING = re.compile(rf"\s*[{re.escape(_BULLETS)}]\s|\s*(?:time|failures|memory|open)(?:\s{{2,}}|\s*[:·–—])", re.I)
@@ -56,7 +60,7 @@ _VICTIMS = [
         r"\b(?:made|makes|kept|keeps|let|lets)\b(?:(?!\.\s|;).)*?\bwait(?:ing)?\b",
         r"\b(?:held up|delayed|victims?|starved|stalled)\b(?:(?!\.\s|\.$|;|,).)*",
         rf"{_SUBJECT}(?:(?!\.\s|;|\bfor\b|\band (?!`)|{_ACTS}).){{0,90}}?"
-        r"\b(?:waits?|waited|waiting|behind|had to wait|was held up|were held up|was blocked by|were blocked by)\b",
+        r"\b(?:waits?|waited|waiting(?= (?:for|to|until|behind)\b)|behind|had to wait|(?:was|were) (?:held up|blocked by))\b",
     )
 ]
 _DENIED = re.compile(r"\b(?:no|not|nor|never|without|neither|isn't)\b[^.,;]{0,25}$", re.I)
@@ -77,7 +81,7 @@ class Truth:
     holder: tuple[str, ...] = ()
     innocents: tuple[str, ...] = ()
     related: tuple[str, ...] = ()
-    false_claims: tuple[str, ...] = (HOST, COLLECTOR, FIRST_CALL)
+    false_claims: tuple[str, ...] = (*ELSEWHERE, HELD)
 
 
 @dataclass(frozen=True, slots=True)

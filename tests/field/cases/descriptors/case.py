@@ -44,17 +44,8 @@ def is_exhausted(facts: Facts) -> bool:
     return facts["good"] > 0 and facts["bad"] > 20
 
 
+REPORT = "splunk/token-meter#56"
 ROWS = (
-    Row(
-        "descriptors",
-        "mcp 2",
-        "splunk/token-meter#56",
-        TRUTH,
-        play,
-        is_exhausted,
-        PLAIN_MCP_2,
-        PLAIN_MCP_2,
-        is_slow=True,
-    ),
-    Row("descriptors", "mcp 1", "splunk/token-meter#56", TRUTH, play, is_exhausted, "mcp1", "mcp1"),
+    Row("descriptors", "mcp 2", REPORT, TRUTH, play, is_exhausted, PLAIN_MCP_2, PLAIN_MCP_2, is_slow=True),
+    Row("descriptors", "mcp 1", REPORT, TRUTH, play, is_exhausted, "mcp1", "mcp1"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.field.cases.case import Facts, Row, Source
 from tests.field.cases.playing import Start, answered, call, facts, stdio, took_s
-from tools.field.first_screen import COLLECTOR, HOST, Truth, near
+from tools.field.first_screen import COLLECTOR, HELD, HOST, Truth, near
 
 SOURCE = Source("lazy_model_stampede")
 AT_ONCE = 8
@@ -35,7 +35,7 @@ TRUTH = Truth(
         near(r"(?i:\bfirst\b[^.;]{0,20}\bcalls\b)", r"(?i:\bat once\b|\beach\b|\bconcurrent)"),
     ),
     mends=(r"\blifespan\b", r"\bat (?:the )?start\b", r"\bwarm", r"\bonce\b", r"\block\b", r"\bsingle.flight\b"),
-    false_claims=(HOST, COLLECTOR),
+    false_claims=(HOST, COLLECTOR, HELD),
 )
 ROWS = (
     Row(

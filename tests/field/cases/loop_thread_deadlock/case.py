@@ -7,7 +7,7 @@ import time
 from tests.field.cases.case import PLAIN_MCP_2, Facts, Row, Source, quoted
 from tests.field.cases.playing import Start, answered, ask, call, facts, stdio, warm_up
 from tools.field.client import Exchange, Stdio
-from tools.field.first_screen import Truth
+from tools.field.first_screen import ELSEWHERE, Truth
 
 SOURCE = Source("loop_thread_deadlock")
 AT_ONCE = 6
@@ -59,9 +59,15 @@ RESULT = Truth(
     account="time",
     named=(SOURCE.at("helper.join()"), SOURCE.at("run_coroutine_threadsafe(ready()")),
     mends=(r"\bawait\b", r"\bto_thread\b"),
-    holder=(r"\bdeadlock\b", r"run_coroutine_threadsafe", SOURCE.at("run_coroutine_threadsafe(ready()")),
+    holder=(
+        r"(?i:\bdeadlock\b)",
+        r"\bthread\W{1,3}rebuild\b",
+        r"run_coroutine_threadsafe",
+        SOURCE.at("run_coroutine_threadsafe(ready()"),
+    ),
     innocents=(quoted("price"), SOURCE.inside("price", "ready")),
     related=(r"threading\.py", SOURCE.inside("rebuild")),
+    false_claims=ELSEWHERE,
 )
 ROWS = (
     Row(

@@ -36,23 +36,22 @@ SHOWN = Truth(
     named=(*LINE, NOTED),
     mends=(*BOUND, r"--memory leaks"),
 )
-HUNTED = Truth(cause=SHOWN.cause, account="memory", named=LINE, mends=BOUND)
+HUNTED = Truth(
+    cause=SHOWN.cause,
+    account="memory",
+    named=LINE,
+    mends=BOUND,
+    false_claims=(*SHOWN.false_claims, r"\bnative code\b"),
+)
 
 
 def leaks(facts: Facts) -> bool:
     return facts["kb_a_call"] > 20
 
 
+REPORT = "astronomer/agents#28"
+HUNT = ("--memory", "leaks")
 ROWS = (
-    Row("module_list_leak", "", "astronomer/agents#28", SHOWN, play, leaks),
-    Row(
-        "module_list_leak",
-        "--memory leaks",
-        "astronomer/agents#28",
-        HUNTED,
-        play,
-        leaks,
-        options=("--memory", "leaks"),
-        is_slow=True,
-    ),
+    Row("module_list_leak", "", REPORT, SHOWN, play, leaks),
+    Row("module_list_leak", "--memory leaks", REPORT, HUNTED, play, leaks, options=HUNT, is_slow=True),
 )

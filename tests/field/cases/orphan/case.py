@@ -57,7 +57,7 @@ TRUTHS = {
 }
 SOURCES = {
     "thread": "Q00/ouroboros#2325",
-    "job": "",
+    "job": "rakaarwaky/qwen-web-arwaky#222",
     "spin": "assafelovic/gptr-mcp#33",
 }
 ROWS = tuple(

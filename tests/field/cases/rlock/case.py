@@ -6,7 +6,7 @@ import time
 
 from tests.field.cases.case import Facts, Row, Source, quoted
 from tests.field.cases.playing import Start, answered, call, facts, stdio, took_s
-from tools.field.first_screen import Truth
+from tools.field.first_screen import ELSEWHERE, Truth
 
 SOURCE = Source("rlock")
 
@@ -36,6 +36,7 @@ TRUTH = Truth(
     holder=(r"\bconsolidat(?:e|or)\b", SOURCE.inside("consolidate", "embed_all")),
     innocents=(quoted("ping"), SOURCE.inside("ping")),
     related=(SOURCE.inside("consolidate", "embed_all"), SOURCE.at("LOCK = ")),
+    false_claims=ELSEWHERE,
 )
 ROWS = (
     Row(

@@ -9,7 +9,7 @@ from tests.field.cases.case import Facts, Row, Source, quoted
 from tests.field.cases.playing import Start, answered, call, facts, http_port, took_s
 from tools.field.backends import slow_http
 from tools.field.client import Exchange, Http
-from tools.field.first_screen import Truth
+from tools.field.first_screen import ELSEWHERE, HELD, Truth
 
 SOURCE = Source("token_verification")
 CLIENTS = 4
@@ -45,12 +45,14 @@ def play(mode: str, start: Start) -> Facts:
 VERIFIER = (r"\bverify_token\b", r"\bRemoteVerifier\b", SOURCE.inside("verify_token"))
 INNOCENTS = (quoted("recall"), SOURCE.inside("recall"))
 PROVIDER = (r"http://127\.0\.0\.1:\d+",)
+QUEUES = r"\b(?:crowding|head-of-line|dispatch-backlog)\b"
 AWAITED = Truth(
     cause="each request awaits the identity provider twice, 300 ms each, in the token verifier",
     account="time",
     named=(*VERIFIER, *PROVIDER),
     mends=(r"\bcach", r"\bshared? (?:\w+ )?client\b", r"\bone (?:\w+ )*client\b", r"\bgather\b", r"\btask group\b"),
     innocents=INNOCENTS,
+    false_claims=(*ELSEWHERE, HELD, QUEUES),
 )
 BLOCKED = Truth(
     cause="the token verifier blocks the event loop for two requests to the identity provider, 300 ms each",
@@ -58,6 +60,7 @@ BLOCKED = Truth(
     named=VERIFIER,
     mends=(r"\bcach", r"\basync (?:\w+ )?client\b", r"\bhttpx\b", r"\bto_thread\b", r"\bin a (?:worker )?thread\b"),
     innocents=INNOCENTS,
+    false_claims=ELSEWHERE,
 )
 ROWS = tuple(
     Row(
