@@ -256,7 +256,7 @@ def test_a_lock_satisfies_what_it_was_compiled_from(lock: Path) -> None:
 
 def test_every_lock_has_an_environment_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    listed = " ".join(re.findall(r"^(?:ENVS|CELLS) := (.+)$", makefile, flags=re.MULTILINE)).split()
+    listed = " ".join(re.findall(r"^(?:ENVS|CELLS|CASES) := (.+)$", makefile, flags=re.MULTILINE)).split()
     suites = " ".join(re.findall(r"^SUITES := (.+)$", makefile, flags=re.MULTILINE)).split()
     field = " ".join(re.findall(r"^FIELD := \$\(addprefix field-,([^)]+)\)", makefile, flags=re.MULTILINE))
     listed += [f"field-{name}" for name in field.replace("\\\n", " ").split()]

@@ -15,6 +15,7 @@ from tests.field.cases.rows import ROWS
 from tests.field.right_screens import right_screen
 from tools.field.cases import BETWEEN, PAGE, Column, page_text, read_columns, with_column
 from tools.field.first_screen import OUTCOMES, judge
+from tools.interpreters import ROOT
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -30,6 +31,8 @@ def parameters() -> list[object]:
 @pytest.mark.slow
 @pytest.mark.parametrize("row", parameters())
 def test_the_fault_is_there_without_the_probe(row: Row, tmp_path: Path, env_python: Callable[[str], Path]) -> None:
+    if row.bare_environment == "case-fastmcp" and not (ROOT / ".envs" / row.bare_environment).exists():
+        pytest.skip("`make field-cases` makes .envs/case-fastmcp")
     python = env_python(row.bare_environment) if row.bare_environment else Path(sys.executable)
     seen = row.play(Start(python, FOLDER / row.case / "server.py", tmp_path, is_brief=True))
     assert row.shows_fault(seen), seen

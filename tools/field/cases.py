@@ -40,7 +40,10 @@ BUSY = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The outcomes of one run by row: outcome, reason, and the verdict in one line. Loads are those of one minute."""
+    """The outcomes of one run by row: outcome, reason, the verdict in one line, and what was wrong with the run itself.
+
+    Loads are those of one minute.
+    """
 
     commit: str
     day: str
@@ -57,8 +60,6 @@ def run(row: Row, environments: Path) -> tuple[Judgement, str]:
     report = kept / "report.txt"
     probe = (sys.executable, "-m", "mcp_probe", "run", "--output", str(report), *row.options, "--")
     python = environments / row.environment / "bin" / "python"
-    if not python.exists():
-        raise FileNotFoundError(f"{row.environment} is not installed: `make field-cases` does it")
     trouble = ""
     try:
         seen = row.play(Start(python, FOLDER / row.case / "server.py", kept, prefix=probe))
@@ -95,7 +96,10 @@ def page_text(columns: Sequence[Column], rows: Sequence[Row] = ROWS) -> str:
 
 def _cell(column: Column, row: Row) -> str:
     found = column.rows.get(row.name)
-    return f"**{found['outcome']}** {found['said']}" if found else "not run"
+    if not found:
+        return "not run"
+    trouble = " (The run itself went wrong.)" if found.get("trouble") else ""
+    return f"**{found['outcome']}** {found['said']}{trouble}"
 
 
 def _summary(column: Column) -> str:
@@ -128,6 +132,9 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="judge the kept reports again instead of running")
     parser.add_argument("--screen", action="store_true", help=f"print the first {LINES} lines of each report, too")
     chosen = parser.parse_args()
+    missing = {row.environment for row in ROWS if not (chosen.environments / row.environment / "bin").exists()}
+    if missing and not chosen.again:
+        parser.error(f"not installed: {', '.join(sorted(missing))}; `make field-cases` does it")
     began, load_before = time.monotonic(), os.getloadavg()[0]
     found: dict[str, Mapping[str, str]] = {}
     for row in ROWS:
@@ -139,7 +146,7 @@ def main() -> int:
             judgement, trouble = judge(kept.read_text("utf-8") if kept.exists() else "", row.truth), ""
         else:
             judgement, trouble = run(row, chosen.environments.absolute())
-        found[row.name] = {key: str(value) for key, value in asdict(judgement).items()}
+        found[row.name] = {**asdict(judgement), **({"trouble": trouble} if trouble else {})}
         print(f"{row.name}: {judgement.outcome} ({judgement.why}; {time.monotonic() - at:.0f} s): {judgement.said}")
         if trouble:
             print(f"    {trouble}")

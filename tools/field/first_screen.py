@@ -60,7 +60,7 @@ _VICTIMS = [
         r"\b(?:made|makes|kept|keeps|let|lets)\b(?:(?!\.\s|;).)*?\bwait(?:ing)?\b",
         r"\b(?:held up|delayed|victims?|starved|stalled)\b(?:(?!\.\s|\.$|;|,).)*",
         rf"{_SUBJECT}(?:(?!\.\s|;|\bfor\b|\band (?!`)|{_ACTS}).){{0,90}}?"
-        r"\b(?:waits?|waited|waiting(?= (?:for|to|until|behind)\b)|behind|had to wait|(?:was|were) (?:held up|blocked by))\b",
+        r"\b(?:waits?|waited|waiting(?= (?:for|to|until|behind)\b)|behind|had to wait|(?:was|were) (?:held|blocked))\b",
     )
 ]
 _DENIED = re.compile(r"\b(?:no|not|nor|never|without|neither|isn't)\b[^.,;]{0,25}$", re.I)

@@ -20,7 +20,7 @@ from typing import Any
 from tests.ports import free_port
 from tools.field.client import Client, Exchange, Silent, Stdio
 
-LIMIT_S = 75.0
+LIMIT_S = 90.0
 SIGTERM_S = 8.0
 """How long a server may take after SIGTERM: `mcp-probe run` writes its report then."""
 _DROPPED = ("PYTHON", "MCP_PROBE", "OTEL_")

@@ -29,7 +29,7 @@ def play(tool: str, start: Start) -> Facts:
         for _ in range(QUICK):
             quick.append(call(client, "price", item="tea"))
             time.sleep(0.05)
-        count = answered(client, quick, 2.0)
+        count = answered(client, quick, 0.8 if start.is_brief else 2.0)
         if not start.is_brief:
             time.sleep(1.0)
         return facts(asked=QUICK, answered=count, slow_answered=slow.answered_s is not None)

@@ -28,9 +28,9 @@ def play_result(start: Start) -> Facts:
 
 
 def hang(start: Start, client: Stdio, calls: list[Exchange]) -> Facts:
-    count = answered(client, calls, 1.5 if start.is_brief else 3.0)
+    count = answered(client, calls, 1.0 if start.is_brief else 3.0)
     price = call(client, "price", item="tea")
-    meanwhile = answered(client, [price], 2.0)
+    meanwhile = answered(client, [price], 1.0 if start.is_brief else 2.0)
     if not start.is_brief:
         time.sleep(1.0)
     return facts(answered=count, price_answered=meanwhile)

@@ -15,7 +15,7 @@ def play(start: Start) -> Facts:
     """Ten seconds of a `remember` every 300 ms and a `ping` every 100 ms; nobody waits for an answer."""
     with stdio(start) as client:
         pings, others = [], []
-        for tick in range(30 if start.is_brief else 100):
+        for tick in range(24 if start.is_brief else 100):
             pings.append(call(client, "ping"))
             if tick % 3 == 0:
                 others.append(call(client, "remember", text=str(tick)))

@@ -19,7 +19,7 @@ PROVIDER_S = 0.3
 
 def play(mode: str, start: Start) -> Facts:
     """Four clients at once, each with ten calls one after the other."""
-    clients, calls = (2, 2) if start.is_brief else (CLIENTS, CALLS)
+    clients, calls = (2, 1) if start.is_brief else (CLIENTS, CALLS)
     exchanges: list[Exchange] = []
     with (
         slow_http(lambda path, body: ("application/json", b'{"active": true, "keys": []}'), PROVIDER_S) as provider,
