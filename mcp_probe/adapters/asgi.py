@@ -2,7 +2,8 @@
 
 The bytes may have waited in the socket since a poll that did not find them, so arrival is bounded. An
 answer counts as taken at the first ``send`` after its result, and as flushed when the ``send`` of its
-body returns (handed to the server's transport buffer, not acknowledged by the peer).
+body returns (handed to the server's transport buffer, not acknowledged by the peer). In a stream of events that is the
+``send`` of the event with the answer: the events before it, such as notifications, may leave after the result, too.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any
 from mcp_probe.adapters.hook import Hook, guarded
 from mcp_probe.adapters.loops import Loops
 from mcp_probe.capture.current import DELIVERY, EXCHANGE, Exchange
+from mcp_probe.capture.guard import Guard
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.loop_monitor import LoopMonitor
+from mcp_probe.capture.messages import answer_in
 from mcp_probe.clock import now_ns
 from mcp_probe.record.assemble import LATE_NS
 from mcp_probe.record.raw import RawRequest
@@ -39,6 +42,7 @@ class AsgiHooks:
         self._hub = hub
         self._loops = loops
         self.guard = Hook(hub, HOOK)
+        self.events = Guard(f"{HOOK}: events", hub.fail)  # off: nobody knows which event of a stream is an answer
         self.sending = 0  # calls of servers' ``send`` under way
         self.slow_send_ns = 0  # the last one that was not over at once ended then: its client may not have read
 
@@ -61,18 +65,22 @@ class AsgiHooks:
             exchange = None if kwargs else self.open(args[-3])
             if not answers and (mine := exchange or EXCHANGE.get()) is not None and mine.raw is None:
                 mine.answers = False
-            if exchange is None:
-                await app(*args, **kwargs)
+            if exchange is not None:
+                await self.serve(exchange, partial(app, *args[:-1]), args[-1], innermost=True)
+            elif answers and not kwargs and (sorting := self._sorting(args[-1])) is not None:
+                await app(*args[:-1], sorting)
             else:
-                await self.serve(exchange, partial(app, *args[:-1]), args[-1])
+                await app(*args, **kwargs)
 
         return followed
 
-    async def serve(self, exchange: Exchange, app: Callable[[Send], Awaitable[None]], send: Send) -> None:
-        """Run ``app(send)`` as ``exchange``."""
+    async def serve(
+        self, exchange: Exchange, app: Callable[[Send], Awaitable[None]], send: Send, *, innermost: bool = False
+    ) -> None:
+        """Run ``app(send)`` as ``exchange``. ``innermost``: ``app`` is the SDK's, whose events come as it made them."""
         token = EXCHANGE.set(exchange)
         try:
-            sending = self._sending(exchange, send)
+            sending = self._sending(exchange, send, innermost)
             await app(send if sending is None else sending)
         finally:
             with suppress(ValueError):  # a collection closes it, in the context of whoever collects
@@ -92,8 +100,33 @@ class AsgiHooks:
         return exchange_of(scope.get("headers", ()), self._loops.follow(), self._hub)
 
     @guarded
-    def _sending(self, exchange: Exchange, send: Send) -> Send | None:
-        return _Sending(self, self._hub, exchange, send).send
+    def _sending(self, exchange: Exchange, send: Send, innermost: bool) -> Send | None:
+        sending = _Sending(self, self._hub, exchange, send)
+        if innermost:
+            exchange.sorter = sending
+        return sending.send
+
+    @guarded
+    def _sorting(self, send: Send) -> Send | None:
+        """``send`` of the SDK's app below an app that changes events on their way, perhaps; ``None``: it is sorted."""
+        exchange = EXCHANGE.get()
+        if exchange is None or exchange.raw is not None or exchange.sorter is not None or not self.guard.active:
+            return None
+        exchange.sorter = sorting = _Sorting(self, exchange, send)
+        return sorting.send
+
+    def sort(self, exchange: Exchange, message: MutableMapping[str, Any]) -> None:
+        """Note whether ``message``, which leaves now, is the answer or a part of it."""
+        if message.get("type") == "http.response.start":
+            exchange.is_stream = is_event_stream(message.get("headers", ()))
+        raw = exchange.raw
+        if raw is None or raw.result_ns is None or raw.ended or exchange.answer_leaves:
+            return
+        if not exchange.is_stream:
+            exchange.answer_leaves = True
+        elif self.events.active:
+            body = message.get("body", b"")
+            exchange.answer_leaves = bool(body) and answer_in(body) is not None
 
     @guarded
     def _take_back(self, exchange: Exchange) -> None:
@@ -148,6 +181,27 @@ def exchange_of(headers: Iterable[tuple[bytes, bytes]], monitor: LoopMonitor | N
     return Exchange(now_ns(), delivery, size, monitor)
 
 
+def is_event_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a response with these headers is a stream of events."""
+    return any(name.lower() == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers)
+
+
+class _Sorting:
+    """The ``send`` of the SDK's own app inside of another app: notes which event is the answer."""
+
+    __slots__ = ("_exchange", "_hooks", "_inner", "guard")
+
+    def __init__(self, hooks: AsgiHooks, exchange: Exchange, inner: Send) -> None:
+        self.guard = hooks.events
+        self._hooks = hooks
+        self._exchange = exchange
+        self._inner = inner
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        self.guard.call(self._hooks.sort, self._exchange, message)
+        await self._inner(message)
+
+
 class _Sending:
     """The ``send`` of one exchange: notes when the answer is taken and flushed."""
 
@@ -161,8 +215,16 @@ class _Sending:
         self._inner = inner
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        raw = self._exchange.raw
-        if raw is None or raw.result_ns is None or not self.guard.active or not self._exchange.answers:
+        exchange = self._exchange
+        if exchange.sorter is None or exchange.sorter is self:
+            self._hooks.events.call(self._hooks.sort, exchange, message)
+        raw = exchange.raw
+        if raw is None or raw.result_ns is None or not self.guard.active or not exchange.answers:
+            await self._pass_on(message)
+            return
+        if not exchange.answer_leaves:
+            if exchange.is_stream and not self._hooks.events.active:
+                self._lose(raw)
             await self._pass_on(message)
             return
         if raw.write_taken_ns is None:
@@ -189,6 +251,12 @@ class _Sending:
             self._hooks.sending -= 1
             if (now := now_ns()) - began > LATE_NS:
                 self._hooks.slow_send_ns = now
+
+    @guarded
+    def _lose(self, raw: RawRequest) -> None:
+        """Nobody can tell when the answer leaves."""
+        self._hub.requests.lose_write(raw)
+        self._hub.requests.end(raw, now_ns())
 
     @guarded
     def _taken(self, raw: RawRequest) -> None:

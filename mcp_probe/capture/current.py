@@ -22,7 +22,20 @@ DELIVERY: ContextVar[Delivery | None] = ContextVar("mcp_probe_delivery", default
 class Exchange:
     """One HTTP exchange: when it began, how its bytes came, and the request that was found in its body."""
 
-    __slots__ = ("_around", "_began_ns", "_body_bytes", "_delivery", "answers", "lent", "looked_up", "monitor", "raw")
+    __slots__ = (
+        "_around",
+        "_began_ns",
+        "_body_bytes",
+        "_delivery",
+        "answer_leaves",
+        "answers",
+        "is_stream",
+        "lent",
+        "looked_up",
+        "monitor",
+        "raw",
+        "sorter",
+    )
 
     def __init__(self, began_ns: int, delivery: Delivery | None, body_bytes: int | None, monitor: Any = None) -> None:
         self._began_ns = began_ns
@@ -32,6 +45,9 @@ class Exchange:
         self.looked_up: str | None = None  # the SDK lists the tools now, for the schema of this one
         self.monitor = monitor  # of the loop it is served on
         self.answers = True  # False: the answer goes out on another exchange (SSE)
+        self.sorter: Any = None  # whose ``send`` tells the answer from other events; None: nobody's yet
+        self.is_stream = False  # its response is a stream of events: others may come before the answer
+        self.answer_leaves = False  # the answer, or the first part of it, is being sent
         self.lent = False  # the task that serves it works for its request
         self._around: RawRequest | None = None  # whose work that task did before
 

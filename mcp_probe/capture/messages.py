@@ -36,9 +36,11 @@ _CANCELLED_CODE = -32800
 
 _REQUEST, _NOTIFICATION, _RESULT, _ERROR, _OTHER = "request", "notification", "result", "error", "other"
 _WRAPPED = "wrapped"
-_EVENT = b"event: message"
-_ANSWER = re.compile(rb'event: message\r?\ndata: \{"jsonrpc":"2\.0","id":(-?\d+|"(?:[^"\\]|\\.)*"),"(?:result|error)":')
-"""An answer as an event (mcp/server/sse.py@1.6-2.3, sse_starlette's ServerSentEvent)."""
+_DATA = re.compile(rb"^data: ?(?=\{)", re.MULTILINE)
+"""Only events with a message have it: no comment, no address of an SSE session, none that primes a stream."""
+_ANSWER = re.compile(rb'\{"jsonrpc":"2\.0","id":(-?\d+|"(?:[^"\\]|\\.)*"),"(?:result|error)":')
+"""An answer (mcp/server/sse.py@1.6-2.3, streamable_http.py@1.8-2.3, _streamable_http_modern.py@2.3)."""
+_METHOD = re.compile(rb'"method":')
 Starved = tuple[Literal["read", "write"], int, int, str, str]
 """(stage, from_ns, to_ns, pool, who held it): the transport waited for a thread. See ``RequestRecord.starved``."""
 
@@ -271,14 +273,10 @@ class Channel:
 
         Raises: ValueError for a message of a form that is not known; nothing can be told of later ones either.
         """
-        if not self.events or not chunk.startswith(_EVENT):
+        if not self.events:
             return None
-        found = _ANSWER.match(chunk)
-        if found is None:
-            if b'"method":' in chunk:
-                return None
-            raise ValueError("an event holds a message of an unknown form")
-        raw = self._take_event(json.loads(found[1]))
+        answered = answer_in(chunk)
+        raw = None if answered is None else self._take_event(json.loads(answered))
         if raw is not None:
             raw.write_taken_ns = now_ns()
             raw.response_bytes = len(chunk)
@@ -396,6 +394,22 @@ class Channel:
                 if asker.ended:
                     del self.asked[id]
             self.asked[message.id] = (raw, now_ns())
+
+
+def answer_in(chunk: bytes) -> bytes | None:
+    """The id, as JSON, of the request that an event of the SDK answers; ``None`` where it is no answer.
+
+    Raises: ValueError for an event with a message of an unknown form.
+    """
+    data = _DATA.search(chunk)
+    if data is None:
+        return None
+    answer = _ANSWER.match(chunk, data.end())
+    if answer is not None:
+        return answer[1]
+    if _METHOD.search(chunk, data.end()) is not None:
+        return None
+    raise ValueError("an event holds a message of an unknown form")
 
 
 def message_in(item: Any) -> tuple[Any, str]:

@@ -25,12 +25,14 @@ from mcp_probe.adapters.asgi import App
 from mcp_probe.aggregate.blocking import StepIndex, blame, victim_of
 from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.socket_reads import SocketReads
+from mcp_probe.clock import now_ns
 from mcp_probe.model import CROWDING_OPERATION, RequestRecord
 from tests.adapters.asgi_client import (
     ACCEPT,
     META,
     Answer,
     Handshake,
+    Message,
     Modern,
     message,
     send,
@@ -239,6 +241,107 @@ async def test_each_request_is_one_record_with_its_tool_and_all_its_parts(mode: 
         assert_is_whole(record)
         assert record.steps > 0
     assert kept.only("nobody/knows").error == "-32601"
+
+
+def telling(server: MCPServer) -> MCPServer:
+    """``server`` with a tool that tells its client something, and is over before all of it has left."""
+
+    @server.tool()
+    async def tell(times: int, ctx: Context) -> str:
+        for number in range(times):
+            await ctx.report_progress(number, times)
+        return "told"
+
+    return server
+
+
+class Slow:
+    """A client that takes long for each event; it notes when it had each."""
+
+    def __init__(self, seconds: float = 0.03) -> None:
+        self.had_ns: list[tuple[bytes, int]] = []
+        self._seconds = seconds
+
+    async def __call__(self, part: Message) -> None:
+        if body := part.get("body"):
+            await anyio.sleep(self._seconds)
+            self.had_ns.append((bytes(body), now_ns()))
+
+
+async def told_to(client: Modern, slow: Slow, times: int) -> None:
+    meta = {**client.envelope.get("_meta", {}), "progressToken": "p"}
+    asked = message(1, "tools/call", name="tell", arguments={"times": times}, _meta=meta)
+    await client.post(asked, name="tell", on_send=slow)
+
+
+def assert_ends_with_its_answer(record: RequestRecord, slow: Slow, events: int) -> None:
+    *before, (answer, had_ns) = slow.had_ns
+    assert len(before) == events and b'"result"' in answer
+    assert record.outcome == "ok"
+    assert record.end_ns >= had_ns, f"its end is {(had_ns - record.end_ns) / 1e6:.0f} ms before its client had it"
+    assert record.response_bytes == len(answer)
+
+
+@in_each_mode
+@pytest.mark.parametrize("anyio_backend", LOOPS)
+@pytest.mark.parametrize("times", [1, 3])
+async def test_no_notification_is_taken_for_the_answer_behind_it(mode: Mode, times: int) -> None:
+    server = telling(make_server())
+    slow = Slow()
+    with probed(server) as kept:
+        async with started(mode.app(server)) as app:
+            client = mode.client(app)
+            await client.open()
+            await told_to(client, slow, times)
+    assert_ends_with_its_answer(kept.only("tell"), slow, 0 if mode.json else times)
+
+
+@pytest.mark.parametrize("mode", [MODES["modern, sse"], MODES["session, sse"]], ids=["modern", "session"])
+async def test_the_answer_is_known_below_an_app_that_changes_what_events_look_like(mode: Mode) -> None:
+    server = telling(make_server())
+    slow = Slow()
+
+    def reversing(app: App) -> App:
+        async def reversed_(scope: Any, receive: Any, send: Any) -> None:
+            async def send_reversed(part: Message) -> None:
+                await send({**part, "body": part["body"][::-1]} if part.get("body") else part)
+
+            await app(scope, receive, send_reversed)
+
+        return reversed_
+
+    probe = mcp_probe.attach(server)
+    try:
+        kept = keep(probe)
+        async with started(mode.app(server)) as app:
+            client = mode.client(probe.asgi(reversing(app)))
+            await client.open()
+            await told_to(client, slow, 3)
+    finally:
+        probe.detach()
+    slow.had_ns = [(body[::-1], at) for body, at in slow.had_ns]
+    assert_ends_with_its_answer(kept.only("tell"), slow, 3)
+
+
+async def test_the_end_of_an_answer_in_an_event_of_unknown_form_is_unknown_and_its_total_a_lower_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(body: bytes) -> bytes | None:
+        raise ValueError("an event holds a message of an unknown form")
+
+    monkeypatch.setattr("mcp_probe.adapters.asgi.answer_in", unknown)
+    server = telling(make_server())
+    with probed(server) as kept:
+        async with started(MODES["session, sse"].app(server)) as app:
+            client = Handshake(app)
+            await client.open()
+            await told_to(client, Slow(0.0), 3)
+            await told_to(client, slow := Slow(), 3)
+    first, second = kept.requests("tell")
+    for record in (first, second):
+        assert record.outcome == "ok"
+        assert "write_flush" in unavailable(record)
+    assert second.end_ns <= slow.had_ns[-1][1]
 
 
 @pytest.mark.parametrize("mode", [MODES["session, json"], MODES["session, sse"]], ids=["json", "sse"])

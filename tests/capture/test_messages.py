@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
-from mcp_probe.capture.messages import Channel
+from mcp_probe.capture.messages import Channel, answer_in
 from mcp_probe.record.raw import Job
 
 
@@ -480,6 +480,20 @@ def test_an_answer_ends_its_request_as_its_event_was_sent(ends: str) -> None:
         raw.end_ns,
         0,
     )
+
+
+@pytest.mark.parametrize("before", [b"", b"id: 7\r\n", b"id: 7\r\nevent: message\r\n", b"retry: 9\nevent: message\n"])
+def test_an_answer_is_told_from_other_events_of_its_stream(before: bytes) -> None:
+    said = {
+        b'{"jsonrpc":"2.0","id":"a\\"1","result":{"method":"x"}}': b'"a\\"1"',
+        b'{"jsonrpc":"2.0","id":-7,"error":{"code":1}}': b"-7",
+        b'{"method":"notifications/message","params":{"data":"x"},"jsonrpc":"2.0"}': None,
+        b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"result":1}}': None,
+        b'{"method":"sampling/createMessage","params":{},"jsonrpc":"2.0","id":0}': None,
+        b"": None,
+    }
+    assert {data: answer_in(before + b"data: " + data + b"\r\n\r\n") for data in said} == said
+    assert answer_in(b": ping - 2026-11-28\r\n\r\n") is None
 
 
 def test_an_event_of_unknown_form_is_a_fault_and_loses_no_request() -> None:
