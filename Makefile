@@ -233,6 +233,9 @@ looks: env attach-cells  ## recordings, the live view and the flight recorder on
 field: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/%/.installed)  ## real servers beside their client; fills docs/compatibility.md (some ten minutes)
 	@$(PY) -m tools.field
 
+waiting: env $(filter .envs/field-% .envs/mcp1/% .envs/fastmcp4/%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/%/.installed)  ## what clients measured that they waited beside what the report says; fills docs/compatibility.md (some four minutes)
+	@$(PY) -m tools.waiting
+
 verdicts: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/%/.installed)  ## the verdict on real servers beside what their source says; fills docs/field-reports.md (some fifteen minutes)
 	@$(PY) -m tools.field.verdicts
 

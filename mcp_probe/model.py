@@ -265,6 +265,7 @@ class RequestRecord:
     jobs_cpu_ns: int = 0  # of the threads of its jobs, while these ran
     # (file:line, function called there, CPU ns, looks): where looks saw its jobs compute
     job_work: tuple[tuple[str | None, str, int, int], ...] = ()
+    gone_ns: int | None = None  # its client had given up, or left, before it got an answer: it waited until then
 
 
 class StepRun(NamedTuple):
@@ -478,6 +479,7 @@ class ProcessSample:
     gc_pauses_cpu: tuple[int | None, ...] = ()  # CPU time of each of gc_pauses; None: not read. Empty in old recordings
     stdout_foreign_at: str | None = None  # file:line of the first such write; None: there was none, or it is not known
     stdout_is_wire: bool = False  # the transport writes its messages to the same stream
+    input_ended_ns: int | None = None  # the client of the stdio transport had closed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -906,7 +908,8 @@ class OperationSummary:
     job_lines: tuple[JobLine, ...] = ()  # where they computed, most first; empty where too few looks saw them
     slow_calls: SlowCalls | None = None  # None: its slow calls take no longer than its quick ones
     write_ms: WriteMeans = WriteMeans(0.0, 0.0, 0.0, 0.0)
-    all_calls_ms: float | None = None  # time of all its calls together, as far as it could be seen; None: none of it
+    # What clients waited for all its calls together, as far as it could be seen; None: nobody waits for a notification
+    all_calls_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1272,7 +1275,8 @@ class Summary:
     leaks: LeakHunt | None = None  # only with memory="leaks"
     await_loads: tuple[AwaitLoad, ...] = ()  # of backends, connection pools and semaphores
     ending: Ending | None = None  # only of `mcp-probe run`
-    clients_waited_ms: float | None = None  # time of all requests together; None where none of it is known
+    clients_waited_ms: float | None = None  # sum over all requests; None where none of it is known
+    clients_waited_quality: Quality = Quality("exact")
     came_later: bool = False  # True: the probe was brought into a server that ran already, by `mcp-probe attach`
 
     def to_json(self) -> dict[str, Any]:

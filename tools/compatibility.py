@@ -22,6 +22,7 @@ SECTIONS = {
     "looks": ("Recordings, the live view and the flight recorder", "make looks"),
     "wheels": ("Wheels", "make wheels"),
     "field": ("Real servers beside their client", "make field"),
+    "waiting": ("What clients waited, by their clocks and by the report", "make waiting"),
     "suites": ("Suites of other projects", "make suites"),
     "canary": ("Upstream of tomorrow", "make canary"),
 }

@@ -142,6 +142,7 @@ class AsgiHooks:
         else:
             # The session goes on with it; beyond the session's stream its answer cannot be seen.
             raw.write_seen = False
+            raw.gone_ns = now_ns()
 
 
 class ProbedApp:

@@ -74,8 +74,11 @@ class Victim:
 
 
 def victim_of(record: RequestRecord) -> Victim | None:
-    """``record`` as a victim; ``None`` if none of its waits is long enough, or its loop was not seen meanwhile."""
-    if not record.waits or not record.seen & STEPS:
+    """``record`` as a victim; ``None`` if none of its waits is long enough, or its loop was not seen meanwhile.
+
+    Nobody waits for a notification.
+    """
+    if not record.waits or not record.seen & STEPS or record.kind == "notification":
         return None
     busy, gc = record.budget.busy, record.budget.gc
     return Victim(

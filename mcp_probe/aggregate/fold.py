@@ -31,7 +31,7 @@ from mcp_probe.aggregate.blocking import (
     blocker_of,
     victim_of,
 )
-from mcp_probe.aggregate.checks.evidence import clients_waited_ms
+from mcp_probe.aggregate.checks.evidence import clients_waited_ms, clients_waited_quality
 from mcp_probe.aggregate.findings import FindingOptions, findings_of, verdict_of
 from mcp_probe.aggregate.flight import Flight
 from mcp_probe.aggregate.summary import Stream, Totals, summary_of
@@ -99,6 +99,7 @@ class Fold:
         self._waiters: deque[tuple[int, Waiter]] = deque(maxlen=MAX_HELD_WAITS)  # those held up by holders
         self._open: OrderedDict[int, OpenRequest] = OrderedDict()
         self._flight = Flight()
+        self._input_ended_ns: int | None = None  # by the only client of a stdio transport
         self._on_blame = on_blame
 
     # --- in ---
@@ -132,6 +133,7 @@ class Fold:
             self._saw(frame.at_ns - frame.span_ns, frame.at_ns)
             self._totals.process.add(frame)
             self._totals.backlog.add_sample(frame)
+            self._input_ended_ns = frame.input_ended_ns or self._input_ended_ns
         elif isinstance(frame, (GrowthSample, GrowthSites)):
             self._saw(frame.at_ns, frame.at_ns)
             self._totals.leaks.add(frame)
@@ -313,7 +315,8 @@ class Fold:
             live: The stream is still being written: a missing ``End`` is no sign of a killed server.
         """
         found = summary_of(self._settled(), live)
-        found = replace(found, clients_waited_ms=clients_waited_ms(found))
+        waited = clients_waited_ms(found)
+        found = replace(found, clients_waited_ms=waited, clients_waited_quality=clients_waited_quality(found))
         findings = findings_of(found, self._findings)
         found = replace(found, findings=findings)
         return replace(found, verdict=verdict_of(found, findings))
@@ -331,7 +334,11 @@ class Fold:
         self._awaits.tally_into(totals.loads)
         for request in self._open.values():
             tally = totals.operations.of(request)
-            tally.add_unfinished(max(0, (self._last_ns or 0) - request.arrival_ns))
+            last = self._last_ns or 0
+            tally.add_unfinished(max(0, last - request.arrival_ns))
+            left = last if self._input_ended_ns is None or request.transport != "stdio" else self._input_ended_ns
+            waited = max(0, min(left, last) - request.arrival_ns)
+            tally.waited.add(waited, waited, is_open=left >= last)
         for step in self._running.values():
             totals.slow_steps.add(step)
             self._blame_running(totals, step)

@@ -144,6 +144,36 @@ class PartTally:
 
 
 @dataclass(slots=True)
+class WaitedTally:
+    """What clients waited for all calls of an operation together. Merging is addition."""
+
+    lo_ns: int = 0
+    hi_ns: int = 0  # as if each had come as early as it may have
+    is_open: bool = False  # of one of them there is no upper bound
+    is_upper: bool = False  # the client of one of them may have given up, and nobody saw it
+
+    def add(self, lo_ns: int, hi_ns: int, *, is_open: bool = False, is_upper: bool = False) -> None:
+        """One or more calls."""
+        self.lo_ns += lo_ns
+        self.hi_ns += hi_ns
+        self.is_open |= is_open
+        self.is_upper |= is_upper
+
+    def merge(self, other: WaitedTally) -> None:
+        """Add ``other``."""
+        self.add(other.lo_ns, other.hi_ns, is_open=other.is_open, is_upper=other.is_upper)
+
+    def quality(self) -> Quality | None:
+        """``None`` where it is exact."""
+        lo, hi = self.lo_ns / 1e6, None if self.is_open else self.hi_ns / 1e6
+        if self.is_upper:
+            return Quality("estimate" if self.is_open else "upper", None, hi)
+        if self.is_open:
+            return Quality("lower", lo)
+        return Quality("bounded", lo, hi) if self.hi_ns > self.lo_ns else None
+
+
+@dataclass(slots=True)
 class MeanTally:
     """A figure that some calls report."""
 
@@ -191,6 +221,7 @@ class OperationTally:
     totals: Bounded = field(default_factory=Bounded)
     waited_per_bucket: Counter[int] = field(default_factory=Counter)  # bucket of total -> ns behind other requests
     crowded_per_bucket: Counter[int] = field(default_factory=Counter)  # the same, ns behind many small steps
+    waited: WaitedTally = field(default_factory=WaitedTally)
     finished_max_ns: int = 0
     finished_longest_ns: int = 0  # as if each had come as early as it may have
     unfinished_max_ns: int = 0
@@ -287,7 +318,10 @@ class OperationTally:
         self.seen &= group.seen
         self.errors += group.count if group.outcome in ("error", "tool_error") else 0
         self.cancelled += group.count if group.outcome == "cancelled" else 0
-        self.totals.add_group(group.durations, group.longest, is_open=is_open(group.kind, group.seen, group.outcome))
+        may_be_longer = is_open(group.kind, group.seen, group.outcome)
+        self.totals.add_group(group.durations, group.longest, is_open=may_be_longer)
+        lo, hi = (sum(ns for _, _, ns in rows) for rows in (group.durations, group.longest or group.durations))
+        self.waited.add(lo, hi, is_open=may_be_longer)
         self.finished_max_ns = max(self.finished_max_ns, group.max_ns)
         self.finished_longest_ns = max(self.finished_longest_ns, group.max_longest_ns)
 
@@ -312,14 +346,18 @@ class OperationTally:
 
     def _count(self, record: RequestRecord) -> None:
         total = max(0, record.end_ns - record.arrival_ns)
+        longest = total if not record.quality else total + earlier_ns(record)
+        may_be_longer = is_open(record.kind, seen_in(record), record.outcome)
+        waited = total if record.gone_ns is None else max(0, min(record.gone_ns, record.end_ns) - record.arrival_ns)
         if record.outcome == "unfinished":
             self.add_unfinished(total)
+            self.waited.add(waited, waited + longest - total, is_upper=record.gone_ns is None)
             return
+        self.waited.add(waited, waited + longest - total, is_open=may_be_longer)
         self.count += 1
         self.errors += record.outcome in ("error", "tool_error")
         self.cancelled += record.outcome == "cancelled"
-        longest = total if not record.quality else total + earlier_ns(record)
-        self.totals.add(total, longest, is_open=is_open(record.kind, seen_in(record), record.outcome))
+        self.totals.add(total, longest, is_open=may_be_longer)
         self.finished_max_ns = max(self.finished_max_ns, total)
         self.finished_longest_ns = max(self.finished_longest_ns, longest)
 
@@ -378,6 +416,7 @@ class OperationTally:
         self.settle()
         other.settle()
         self._merge_sums(other)
+        self.waited.merge(other.waited)
         self.totals.merge(other.totals)
         self.write_flush.merge(other.write_flush)
         self.pipe_wait.merge(other.pipe_wait)
@@ -468,6 +507,8 @@ class OperationTally:
             if (quality := part.quality) is not None
         }
         found.update(self._total_quality())
+        if self.kind != "notification" and (waited := self.waited.quality()) is not None:
+            found["all_calls_ms"] = waited
         if not self.seen & STEPS:
             found.update(dict.fromkeys(("steps", "waited_for_others_ms", "crowding_ms"), Quality("unavailable")))
         if self.estimated:
@@ -558,7 +599,7 @@ class OperationTally:
             jobs_cpu_ms=self.job_lines.cpu_ns / 1e6,
             job_lines=self.job_lines.summary(),
             slow_calls=self.slow_calls(),
-            all_calls_ms=sum(known) * self.count if (known := [mean for mean in means if mean is not None]) else None,
+            all_calls_ms=None if self.kind == "notification" else self.waited.lo_ns / 1e6,
             write_ms=WriteMeans(*(ns / max(1, self.records) / 1e6 for ns in self.write_ns)),
             unseen=tuple(name for name, bit in CAPABILITIES.items() if not self.seen & bit),
         )

@@ -19,7 +19,7 @@ from mcp_probe.capture.current import CURRENT
 from mcp_probe.capture.hub import Hub
 from mcp_probe.capture.live_requests import LiveRequests
 from mcp_probe.capture.loop_monitor import EVERYTHING, LoopMonitor, StepSink
-from mcp_probe.capture.messages import Channel
+from mcp_probe.capture.messages import Channel, gone_ns
 from mcp_probe.capture.proc_files import read, rss_bytes
 from mcp_probe.capture.watchdog import Evidence
 from mcp_probe.clock import now_ns
@@ -281,6 +281,7 @@ class Drain:
             detached=self._newly_detached(),
             active=_active(requests.live.copy().values()),
             gc_pauses_cpu=tuple(cpu for *_, cpu in pauses),
+            input_ended_ns=max(_inputs_ended(hub.channels), default=None),
         )
         requests.peak, requests.unwritten_peak = outstanding, max(0, requests.unwritten)
         self._at, self._cpu, self._own_cpu = now, cpu, own
@@ -332,6 +333,7 @@ def record_of(hub: Hub, raw: RawRequest, now: int, running: StepMark | None = No
         hub.measuring.of(raw),
         named=hub.awaits.active,
         short_await_ns=hub.awaits.short_ns,
+        gone_ns=gone_ns(raw),
     )
 
 
@@ -377,6 +379,12 @@ def _ancestors(raw: RawRequest | None) -> tuple[int, ...]:
         raw = raw.parent
         found.append(raw.id)
     return tuple(found)
+
+
+def _inputs_ended(channels: list[Any]) -> list[int]:
+    """When the client of each stdio transport closed its end, of those that did."""
+    stamps = [channel.stamps for channel in channels if channel.stamps is not None]
+    return [one.ended_ns for one in stamps if one.ended_ns is not None]
 
 
 def unread_lines(channels: list[Any]) -> int:

@@ -140,18 +140,19 @@ class Channel:
             if self.writer_seen:
                 raw.write_seen = True
         elif method == _CANCELLED:
-            self._cancelled(getattr(message, "params", None), now)
+            self._cancelled(getattr(message, "params", None), raw.arrival_ns or now)
         outstanding = len(requests.live) if stamps is None else len(requests.live) + len(stamps.waiting)
         if outstanding > requests.peak:
             requests.peak = outstanding
         return context
 
-    def _cancelled(self, params: Any, now: int) -> None:
+    def _cancelled(self, params: Any, at_ns: int) -> None:
         """The client does not want an answer any more."""
         id = params.get("requestId") if isinstance(params, Mapping) else None
         raw = self.pending.get(id) if isinstance(id, (int, str)) else None
         if raw is not None:
-            give_up(raw.jobs, now)
+            give_up(raw.jobs, at_ns)
+            raw.gone_ns = at_ns
 
     # --- out ---
 
@@ -410,6 +411,17 @@ def answer_in(chunk: bytes) -> bytes | None:
     if _METHOD.search(chunk, data.end()) is not None:
         return None
     raise ValueError("an event holds a message of an unknown form")
+
+
+def gone_ns(raw: RawRequest) -> int | None:
+    """When the client of ``raw`` gave up, or left without an answer; ``None``: it waited to the end, for all we know.
+
+    A client may close the pipe and read on: if it got an answer after that, it waited for it.
+    """
+    stamps = None if raw.channel is None else raw.channel.stamps
+    ended = None if stamps is None or raw.outcome not in ("cancelled", "unfinished") else stamps.ended_ns
+    known = [at for at in (raw.gone_ns, ended) if at is not None]
+    return max(min(known), raw.arrival_ns or 0) if known else None
 
 
 def message_in(item: Any) -> tuple[Any, str]:

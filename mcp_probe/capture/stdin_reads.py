@@ -52,6 +52,7 @@ class LineStamps:
         self.stopped = False
         self.loop_is_seen = True  # else the watchdog must be told that nobody reads
         self.waiting_bytes_peak = 0
+        self.ended_ns: int | None = None  # the pipe's other end was closed by then
         self._read_bytes = 0  # written by the reader's thread only
         self._consumed_bytes = 0  # written by the loop's thread only
         self._last_read_ns: int | None = None
@@ -109,6 +110,8 @@ class LineStamps:
             came_ns = began_ns  # a look saw some of it before: the read came back later than it could know
         if ready_before is not None:
             self._note([(start + ready_before, began_ns if looked_ns is None else looked_ns, began_ns)])
+        if not chunk and self.ended_ns is None:
+            self.ended_ns = came_ns if waited else ended_ns
         if chunk:
             self._stamp(chunk, start, ended_ns, came_ns if waited else None)
         self._forget_until(self._offset)

@@ -78,6 +78,7 @@ class Request:
     write_taken_ns: int | None
     flushed_ns: int | None
     end_ns: int | None
+    gone_ns: int | None
     sent_ns: int | None
     decode_ns: int | None
     encode_ns: int | None

@@ -27,7 +27,7 @@ typedef struct {
         *span_id, *parent_span_id, *trace_flags, *trace_state, *server_span, *resource_uri,
         *session_id, *error_code, *starved, *write_waits, *sized; /* numbers and text */
     ns_t arrival_ns, arrival_earliest_ns, taken_ns, first_step_ns, result_ns, write_taken_ns,
-        flushed_ns, end_ns, sent_ns, decode_ns, encode_ns, request_bytes, response_bytes,
+        flushed_ns, end_ns, gone_ns, sent_ns, decode_ns, encode_ns, request_bytes, response_bytes,
         loop; /* NO_NS: not known */
     ns_t handler, detached_ns, blocked_others_ns;
     PyObject *weak_references;

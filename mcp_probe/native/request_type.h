@@ -327,6 +327,7 @@ static PyGetSetDef request_getset[] = {
     NS(write_taken_ns),
     NS(flushed_ns),
     NS(end_ns),
+    NS(gone_ns),
     NS(sent_ns),
     NS(decode_ns),
     NS(encode_ns),

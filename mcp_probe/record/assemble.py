@@ -68,12 +68,14 @@ def assemble(
     measures: tuple[tuple[str, int | None, Tag], ...] = (),
     named: bool = False,
     short_await_ns: int = SHORT_AWAIT_NS,
+    gone_ns: int | None = None,
 ) -> RequestRecord:
     """The record of ``raw`` as it stands at ``end_ns``; does not change ``raw``.
 
     ``running``: the step that runs on the loop right now, if any (an unfinished request). ``memory``: what the request
     used. ``weight``: how many requests the record stands for. ``measures``: what else was read of the request.
     ``named``: hooks and looks were there to say what it awaited. ``short_await_ns``: shorter awaits are summed.
+    ``gone_ns``: from then on nobody waited for it.
     """
     first, result = _handling_window(raw, end_ns)
     total = Spilled(first, len(PRIORITY)) if raw.spilled is None else _copy(raw.spilled)
@@ -155,6 +157,7 @@ def assemble(
         jobs_cpu_ns=sum(job.cpu_ns or 0 for job in (*total.jobs, *raw.jobs)),
         job_work=job_work((*total.jobs, *raw.jobs)) if raw.jobs or total.jobs else (),
         jobs=tuple(map(_job_times, _first_jobs((*total.jobs, *raw.jobs)))) if raw.jobs or total.jobs else (),
+        gone_ns=gone_ns,
     )
     record.__class__ = RequestRecord
     return record

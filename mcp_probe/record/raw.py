@@ -250,6 +250,7 @@ class PythonRequest:
     starved: Sequence[tuple[Literal["read", "write"], int, int, str, str]] = ()  # see RequestRecord
     flushed_ns: int | None = None
     end_ns: int | None = None
+    gone_ns: int | None = None  # its client had given up, or left: nobody waits for it from then on
     outcome: Outcome = "ok"
     error: str | None = None
     error_code: str | None = None

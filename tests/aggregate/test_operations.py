@@ -48,7 +48,6 @@ def test_the_mean_of_each_part_is_over_the_calls_that_could_see_it() -> None:
     assert row.budget_ms.busy == 3
     assert row.budget_ms.queue_transport == 10
     assert row.count == 2
-    assert row.all_calls_ms == 26, "as the parts of a mean call add up"
 
 
 def test_a_part_that_no_call_could_see_is_unavailable_and_not_0() -> None:

@@ -23,7 +23,7 @@ REQUEST_FIELDS: tuple[str, ...] = tuple(
     client_waits starved write_waits spilled decode_ns encode_ns request_bytes response_bytes handler detached_ns
     settles ended transport_seen write_seen partial seen_open seen mark_count operation trace_id span_id
     parent_span_id trace_flags trace_state server_span resource_uri session_id error_code sent_ns sized measured
-    metered ambient lend_span blocked_others_ns
+    metered ambient lend_span blocked_others_ns gone_ns
     """.split()  # noqa: SIM905 - a word a field
 )
 STEP_FIELDS: tuple[str, ...] = tuple(

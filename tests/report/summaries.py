@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mcp_probe.aggregate.checks.evidence import clients_waited_ms
+from mcp_probe.aggregate.checks.evidence import clients_waited_ms, clients_waited_quality, total_ms
 from mcp_probe.model import (
     BUDGET_PARTS,
     ArrivalDelay,
@@ -156,8 +156,20 @@ def make_summary(**overrides: Any) -> Summary:
         "probe": ProbeSelf(0.001, 0, (), 42),
         "signals": make_signals(),
     }
-    summary = Summary(**(values | overrides))
-    return replace(summary, clients_waited_ms=clients_waited_ms(summary))
+    values |= overrides
+    summary = Summary(**(values | {"operations": tuple(map(with_bounds, values["operations"]))}))
+    return replace(
+        summary, clients_waited_ms=clients_waited_ms(summary), clients_waited_quality=clients_waited_quality(summary)
+    )
+
+
+def with_bounds(operation: OperationSummary) -> OperationSummary:
+    """``operation``, whose calls took longer together if each came as early as it may have."""
+    queue, whole = operation.quality.get("queue_transport"), total_ms(operation)
+    if queue is None or queue.hi is None or "all_calls_ms" in operation.quality:
+        return operation
+    more = max(0.0, queue.hi - (operation.budget_ms.queue_transport or 0.0)) * operation.count
+    return replace(operation, quality={**operation.quality, "all_calls_ms": Quality("bounded", whole, whole + more)})
 
 
 def healthy() -> Summary:

@@ -50,7 +50,7 @@ def test_rows_are_sorted_by_their_total_time() -> None:
 
 
 def test_a_row_has_the_time_of_all_its_calls_together() -> None:
-    late = {"queue_transport": Quality("bounded", 10.0, 60.0)}
+    late = {"all_calls_ms": Quality("bounded", 2_000.0, 2_400.0)}
     came_earlier = make_operation("late", 40, 50.0, 50.0, 50.0, make_budget(queue_transport=50.0), quality=late)
     rows = table(one(busy=20.0, awaiting=5.0), came_earlier, one(busy=None), width=140)
     assert [row.split("|")[0].split()[2:4] for row in rows[:2]] == [["≥2.00", "s"], ["1.00", "s"]]

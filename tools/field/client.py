@@ -182,6 +182,7 @@ class Stdio(Client):
             for line in lines:
                 self._lines.put((line, at_s))
         run_queue.close()
+        self._output.close()
 
     def _deliver(self, message: Mapping[str, Any], exchange: Exchange | None) -> None:
         line = json.dumps(message).encode() + b"\n"

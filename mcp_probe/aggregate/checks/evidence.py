@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mcp_probe.aggregate.quality import worst
+from mcp_probe.aggregate.quality import quality_of, worst
 from mcp_probe.aggregate.slow_steps import IMPORT
 from mcp_probe.aggregate.thresholds import FindingOptions
 from mcp_probe.model import (
@@ -17,11 +17,15 @@ from mcp_probe.model import (
     Cause,
     ExecutorSummary,
     OperationSummary,
+    Quality,
     Signals,
     SlowStep,
     Summary,
     Tag,
 )
+
+UNSHOWN = 0.01
+"""Shares of a duration up to this change none of its two or three digits by more than one."""
 
 
 def is_enough(summary: Summary, options: FindingOptions) -> bool:
@@ -79,7 +83,28 @@ def clients_waited_ms(summary: Summary) -> float | None:
 
     The whole of which each finding explains a part. ``None`` where the time of no request is known.
     """
-    return sum(total_ms(row) for row in summary.operations if row.kind == "request") or None
+    return sum(waited_for_ms(row) for row in summary.operations if row.kind == "request") or None
+
+
+def clients_waited_quality(summary: Summary) -> Quality:
+    """How exact that is. A sum of lower and of upper bounds is an estimate."""
+    rows = [
+        (waited_for_ms(row), quality_of(row, "all_calls_ms")) for row in summary.operations if row.kind == "request"
+    ]
+    lo = sum(ms for ms, _ in rows)
+    highs = [ms if quality.tag == "exact" else quality.hi for ms, quality in rows]
+    hi = None if None in highs else sum(high for high in highs if high is not None)
+    if any(quality.tag in ("upper", "estimate") for _, quality in rows):
+        is_close = hi is not None and hi <= lo * (1 + UNSHOWN)
+        return Quality("upper" if is_close else "estimate", None, hi)
+    if hi is None:
+        return Quality("lower", lo)
+    return Quality("bounded", lo, hi) if hi > lo else Quality("exact")
+
+
+def waited_for_ms(operation: OperationSummary) -> float:
+    """What clients waited for all calls of ``operation`` together, as far as it could be seen."""
+    return total_ms(operation) if operation.all_calls_ms is None else operation.all_calls_ms
 
 
 def is_little(summary: Summary, options: FindingOptions, cost_ms: float) -> bool:
@@ -92,7 +117,7 @@ def waited_by_clients(operation: OperationSummary, ms: float) -> float:
 
     Nobody waits for a notification.
     """
-    return 0.0 if operation.kind == "notification" else min(ms, total_ms(operation))
+    return 0.0 if operation.kind == "notification" else min(ms, waited_for_ms(operation))
 
 
 def are_victims_seen(summary: Summary) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from mcp_probe.aggregate.backends import backend_of
+from mcp_probe.aggregate.checks.evidence import waited_for_ms
 from mcp_probe.aggregate.grown import told
 from mcp_probe.aggregate.quality import total_quality
 from mcp_probe.aggregate.thresholds import FindingOptions
@@ -109,7 +110,7 @@ def _operation_row(
         Items(_operation_name(operation), "middle"),
         number(quantity(operation.count)),
         number(quantity(operation.errors) if operation.errors else "", "critical"),
-        number(_in_all(operation, whole, notation), "strong"),
+        number(_waited_for(operation, notation), "strong"),
         *(number(notation.duration(value, _quality_of(operation, name))) for name, value in latencies.items()),
         Stack(parts) if parts else Words(one(UNKNOWN, "dim")),
         Items(tuple(items), _shorten(visible, operation)),
@@ -125,21 +126,23 @@ def _shorten(visible: Sequence[Slice], operation: OperationSummary) -> Literal["
 
 def clients_waited(summary: Summary, notation: Notation) -> str:
     """What clients waited for all calls together, as far as that is known."""
-    whole = summary.clients_waited_ms or 0.0
-    requests = (operation for operation in summary.operations if operation.kind == "request")
-    return _at_least(whole, sum(_earlier(operation) * operation.count for operation in requests), notation)
+    return _in_all(summary.clients_waited_ms or 0.0, summary.clients_waited_quality, notation)
 
 
-def _in_all(operation: OperationSummary, whole: float, notation: Notation) -> str:
-    """What clients waited for all its calls together, as far as its parts are known."""
-    if not whole:
-        return UNKNOWN
-    return _at_least(whole * operation.count, _earlier(operation) * operation.count, notation)
+def _waited_for(operation: OperationSummary, notation: Notation) -> str:
+    """What clients waited for all its calls together, as far as that is known. Nobody waits for a notification."""
+    if operation.kind == "notification":
+        return ""
+    ms = waited_for_ms(operation)
+    return _in_all(ms, operation.quality.get("all_calls_ms", EXACT), notation) if ms else UNKNOWN
 
 
-def _at_least(ms: float, more_ms: float, notation: Notation) -> str:
-    is_more = figures.duration(ms) != figures.duration(ms + more_ms)
-    return notation.duration(ms, Quality("lower") if is_more else EXACT)
+def _in_all(ms: float, quality: Quality, notation: Notation) -> str:
+    """A sum that may be more by so little that it reads the same is shown without its bounds."""
+    if quality.tag == "bounded":
+        is_more = quality.hi is None or figures.duration(ms) != figures.duration(quality.hi)
+        quality = Quality("lower") if is_more else EXACT
+    return notation.duration(ms, quality)
 
 
 def _quality_of(operation: OperationSummary, percentile: str) -> Quality:
