@@ -298,6 +298,10 @@ static PyObject *request_end_at(Request *self, PyObject *at)
         OBJECT(resource_uri), OBJECT(session_id), OBJECT(error_code), OBJECT(starved), \
         OBJECT(write_waits), OBJECT(sized), OBJECT(metered), OBJECT(measured), OBJECT(ambient), \
         OBJECT(lend_span)
+#define TIMES \
+    NS(arrival_ns), NS(arrival_earliest_ns), NS(taken_ns), NS(first_step_ns), NS(result_ns), \
+        NS(write_taken_ns), NS(flushed_ns), NS(end_ns), NS(gone_ns), NS(sent_ns), NS(decode_ns), \
+        NS(encode_ns), NS(request_bytes), NS(response_bytes), NS(loop)
 static PyMemberDef request_members[] = {
     OBJECTS,
     FLAG(settles),
@@ -319,21 +323,7 @@ static PyGetSetDef request_getset[] = {
     {"marks", (getter)request_get_marks, NULL, NULL, NULL},
     {"units", (getter)request_get_units, (setter)request_set_units, NULL, NULL},
     {"operation", (getter)request_operation, NULL, NULL, NULL},
-    NS(arrival_ns),
-    NS(arrival_earliest_ns),
-    NS(taken_ns),
-    NS(first_step_ns),
-    NS(result_ns),
-    NS(write_taken_ns),
-    NS(flushed_ns),
-    NS(end_ns),
-    NS(gone_ns),
-    NS(sent_ns),
-    NS(decode_ns),
-    NS(encode_ns),
-    NS(request_bytes),
-    NS(response_bytes),
-    NS(loop),
+    TIMES,
     {NULL}};
 static PyMethodDef request_methods[] = {
     {"add_mark", (PyCFunction)request_add_mark, METH_O, NULL},
