@@ -444,6 +444,7 @@ def assert_known_outcome(mode: Mode, left: RequestRecord) -> None:
     elif mode is MODES["session, sse"]:  # the session goes on with the call; nobody reads its answer
         assert left.outcome == "ok"
         assert "write_flush" in unavailable(left)
+        assert left.gone_ns is not None and left.arrival_ns < left.gone_ns <= left.end_ns
     else:
         assert left.outcome == "cancelled"
         assert left.result_ns is None or left.end_ns >= left.result_ns

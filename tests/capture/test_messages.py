@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from mcp_probe.capture.current import CURRENT, EXCHANGE, Exchange
 from mcp_probe.capture.live_requests import MAX_NAME, LiveRequests
-from mcp_probe.capture.messages import Channel, answer_in
+from mcp_probe.capture.messages import Channel, answer_in, gone_ns
+from mcp_probe.capture.stdin_reads import LineStamps
+from mcp_probe.clock import now_ns
 from mcp_probe.record.raw import Job
 
 
@@ -543,3 +545,38 @@ def test_jobs_of_a_call_that_failed_run_for_nobody_from_its_result_on(outcome: A
     raw.jobs, raw.result_ns = [job], 70
     requests.end(raw, 100, outcome)
     assert job.unwanted_ns == (70 if given_up else None)
+
+
+# --- when nobody waits any more ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gave_up_ns", "ended_ns", "outcome", "gone"),
+    [
+        (None, None, "unfinished", None),
+        (None, 500, "unfinished", 500),
+        (None, 500, "cancelled", 500),
+        (None, 500, "ok", None),  # answered: whoever has closed the pipe may read on
+        (300, 500, "ok", 300),
+        (700, 500, "cancelled", 500),
+        (None, 50, "unfinished", 100),  # its pipe was closed at once: it had come by then
+    ],
+)
+def test_a_client_waits_until_it_gives_up_or_leaves_without_an_answer(
+    gave_up_ns: int | None, ended_ns: int | None, outcome: Any, gone: int | None
+) -> None:
+    world = World()
+    world.channel.stamps = LineStamps(0)
+    world._request("1", "tools/call", "tool", "dict", "own")
+    (raw,) = world.raws
+    raw.arrival_ns, raw.outcome, raw.gone_ns, world.channel.stamps.ended_ns = 100, outcome, gave_up_ns, ended_ns
+    assert gone_ns(raw) == gone
+
+
+def test_a_request_is_given_up_as_its_cancellation_arrived() -> None:
+    world = World()
+    world._request(7, "tools/call", "tool", "dict", "own")
+    (raw,) = world.raws
+    before = now_ns()
+    world._receive(Notification(method="notifications/cancelled", params={"requestId": 7}))
+    assert before <= raw.gone_ns <= now_ns() and not raw.ended

@@ -175,6 +175,14 @@ def test_bytes_are_lines_that_wait_and_the_beginning_of_the_next(chunks: list[by
     assert stamps.waiting_bytes == len(data) - max([end for _, end in line_ends(data)], default=0)
 
 
+def test_the_end_of_the_pipe_is_when_the_read_that_waited_for_it_came_back(lines: LineStamps) -> None:
+    lines.read(b"one\n", CHUNK, 0, LONG)
+    assert lines.ended_ns is None
+    lines.read(b"", CHUNK, LONG, 3 * LONG)
+    lines.read(b"", CHUNK, 3 * LONG, 5 * LONG)
+    assert lines.ended_ns == 3 * LONG
+
+
 def test_a_line_in_two_reads_arrived_with_the_second(lines: Any) -> None:
     lines.read(b'{"half', CHUNK, 0, LONG)
     assert lines.waiting_bytes == 6
