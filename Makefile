@@ -82,7 +82,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: pythons attach-cells looks databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-in-flight bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field verdicts field-cases findings counterfactual counterfactual-fixed canary lock clean suites suites-ready fuzz tsan
+.PHONY: pythons attach-cells looks databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-in-flight bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field waiting verdicts field-cases findings counterfactual counterfactual-fixed canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -233,7 +233,7 @@ looks: env attach-cells  ## recordings, the live view and the flight recorder on
 field: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/%/.installed)  ## real servers beside their client; fills docs/compatibility.md (some ten minutes)
 	@$(PY) -m tools.field
 
-waiting: env $(filter .envs/field-% .envs/mcp1/% .envs/fastmcp4/%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/%/.installed)  ## what clients measured that they waited beside what the report says; fills docs/compatibility.md (some four minutes)
+waiting: env $(patsubst %,.envs/%/.installed,mcp1 fastmcp4 field-time field-git field-sqlite field-time-mcp1 field-git-mcp1)  ## what clients measured that they waited beside what the report says; fills docs/compatibility.md (some four minutes)
 	@$(PY) -m tools.waiting
 
 verdicts: env $(filter .envs/field-%,$(ENVS:%=.envs/%/.installed)) $(FIELD:%=.envs/%/.installed)  ## the verdict on real servers beside what their source says; fills docs/field-reports.md (some fifteen minutes)
