@@ -55,10 +55,11 @@ def probe(server: Server, truth: Truth, service: str) -> Probed:
 
 
 def commit() -> str:
-    """Returns the short name of the commit that is checked out; `+` behind it says that the package was changed."""
-    name = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    """Returns the last commit that changed the package, short; `+` behind it says that it was changed since."""
+    command = ["git", "log", "-1", "--format=%h", "--", "mcp_probe"]
+    name = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
     changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "mcp_probe"], cwd=ROOT).returncode
-    return name.strip() + ("+" if changed else "")
+    return name + ("+" if changed else "")
 
 
 def plain(run: Probed) -> Mapping[str, Any]:
