@@ -82,7 +82,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: pythons attach-cells looks databases chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-awaits bench-in-flight bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field waiting verdicts field-cases findings counterfactual counterfactual-fixed canary lock clean suites suites-ready fuzz tsan
+.PHONY: pythons attach-cells looks databases valgrind chromium pictures help demo test coverage test-suites test-endurance test-soak test-workloads test-backends test-browser test-knees test-comparisons lint format format-check types env envs backends bench-overhead bench-instructions check-instructions bench-cpu bench-awaits bench-in-flight bench-flight bench-memory memory-truth compare-truth soak-memory soak docs-check wheels release docs first-minutes matrix field waiting verdicts field-cases findings counterfactual counterfactual-fixed canary lock clean suites suites-ready fuzz tsan
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -173,6 +173,15 @@ docs-check: env  ## links, examples and names in README and docs
 bench-overhead: env  ## what the probe costs: A/A, then A/B interleaved
 	@$(PY) benchmarks/overhead.py
 
+bench-instructions: env  ## instructions a call, by thread and part by part, under valgrind (`make valgrind`); some thirty minutes
+	@$(PY) benchmarks/instructions.py
+
+check-instructions: env  ## whether the probe's instructions on the loop have grown by more than 5 %; some three minutes
+	@$(PY) benchmarks/instructions.py --check
+
+bench-cpu: env  ## CPU of all threads and answers a second at 1 to 1,000 calls in flight: bare, span, attached, run; some fifteen minutes
+	@$(PY) benchmarks/cpu.py
+
 bench-awaits: env  ## what naming awaits costs: on, off, and off again
 	@$(PY) benchmarks/awaits.py
 
@@ -207,6 +216,9 @@ envs: $(ENVS:%=.envs/%/.installed)  ## .envs/*: other SDK generations and real s
 
 databases:  ## a real Redis and PostgreSQL for tests/adapters/waits, of Debian's packages (needs root)
 	apt-get update -qq && apt-get install -qq -y --no-install-recommends redis-server postgresql
+
+valgrind:  ## what `make bench-instructions` counts with, of Debian's packages (needs root)
+	command -v valgrind || { apt-get update -qq && apt-get install -qq -y --no-install-recommends valgrind gcc libc6-dev; }
 
 backends: $(BACKENDS:%=.tools/backends/%) .envs/chdb/.installed  ## Collector, Jaeger, Prometheus, ClickHouse for tests/export/backends
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
 class Ordered:
-    """Runs ``command``; ``hello`` is what it said once it was ready.
+    """Runs ``command``, in ``environment`` if one is given; ``hello`` is what it said once it was ready.
 
     Raises: RuntimeError where it has ended instead of answering, also from :meth:`ask`.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         self.hello = self._answer()
 
     def ask(self, **order: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from benchmarks import memory_tables
+from benchmarks import cpu_tables, instruction_tables, memory_tables
 from benchmarks.blocks import BARE, FIGURES, Estimate, Verdict, added, level
 from benchmarks.tables import ROW_NAMES, Run, from_json, idle_text, markdown_table, share_text, trouble, variants_of
 
@@ -43,11 +43,15 @@ def parts(results: Path = RESULTS) -> dict[str, str]:
     """What the committed results say, by name of the part."""
     runs = [from_json(json.loads(file.read_text("utf-8"))) for file in sorted(results.glob("overhead-*.json"))]
     soak = results / "soak.json"
+    counted = [json.loads(file.read_text("utf-8")) for file in sorted(results.glob("instructions-*.json"))]
+    loaded = [json.loads(file.read_text("utf-8")) for file in sorted(results.glob("cpu-*.json"))]
     memory = [json.loads(file.read_text("utf-8")) for file in sorted(results.glob("memory-*.json"))]
     return {
         "overhead": "\n\n".join(map(run_section, runs)) or "No results are committed yet.",
         "hot-path": "\n\n".join(hot_path_section(run) for run in runs if run.hot_path)
         or "No results are committed yet.",
+        "instructions": "\n\n".join(map(instruction_tables.section, counted)) or "No results are committed yet.",
+        "cpu": "\n\n".join(map(cpu_tables.section, loaded)) or "No results are committed yet.",
         "memory": "\n\n".join(map(memory_section, memory)) or "No results are committed yet.",
         "soak": soak_section(json.loads(soak.read_text("utf-8"))) if soak.exists() else "No results are committed yet.",
     }

@@ -204,10 +204,15 @@ async def memory_block(session: ClientSession, calls: int, lead_in: int) -> dict
 
 
 def serve_http(variant: str, descriptor: int, **options: Any) -> None:
-    """Serve on the listening socket that the parent passed down; no access log. ``options`` are the SDK's own."""
+    """Serve on the listening socket that the parent passed down. ``options`` are the SDK's own."""
+    run_http(make_server(variant), descriptor, **options)
+
+
+def run_http(server: MCPServer, descriptor: int, **options: Any) -> None:
+    """Serve ``server`` on a listening socket; no access log."""
     import uvicorn
 
-    app = make_server(variant).streamable_http_app(**options)
+    app = server.streamable_http_app(**options)
     # uvicorn would take uvloop and httptools where they happen to be installed.
     # Its keep-alive limit of 5 s would end the connection while the other variants have their turn.
     config = uvicorn.Config(

@@ -337,10 +337,10 @@ def test_what_a_later_header_defines_is_found() -> None:
 
 
 def test_the_accelerator_stays_small() -> None:
-    """At most 4,100 lines of C in all, of 100 columns, and no other compiled language."""
+    """At most 4,200 lines of C in all, of 100 columns, and no other compiled language."""
     root = PACKAGE.parent
     sources = [*root.glob("mcp_probe/**/*.[ch]"), *root.glob("benchmarks/*.[ch]")]
     lines = [line for source in sources for line in source.read_text().splitlines()]
-    assert 1_000 < len(lines) <= 4_100
+    assert 1_000 < len(lines) <= 4_200
     assert max(map(len, lines)) <= 100
     assert not [path for kind in ("cpp", "pyx", "rs", "cc") for path in root.glob(f"mcp_probe/**/*.{kind}")]
