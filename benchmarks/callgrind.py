@@ -19,6 +19,8 @@ SLOW = 1_000
 """How much slower time passes for the server. Valgrind makes it tens of times slower, and a busy machine even more: by
 its own clock it is still quicker than it really is, so no step is slow, no look is due and no timer fires."""
 CLOCK = Path(__file__).with_name("slow_clock.c")
+THREAD = re.compile(r"^Thread (\d+): status = .*\(lwpid (\d+)\)$", re.M)
+"""What a thread is called by callgrind, and by the system."""
 TOTAL = re.compile(r"^(?:summary|totals): (\d+)", re.M)
 
 
@@ -41,7 +43,7 @@ def build_clock(folder: Path) -> Path:
 def command_of(program: Sequence[str], folder: Path) -> list[str]:
     """``program`` under callgrind, which writes into ``folder``."""
     options = ["--tool=callgrind", "--quiet", "--separate-threads=yes", "--fair-sched=yes", "--instr-atstart=no"]
-    return ["valgrind", *options, f"--callgrind-out-file={folder}/counted", *program]
+    return ["valgrind", *options, f"--log-file={folder}/log", f"--callgrind-out-file={folder}/counted", *program]
 
 
 def environment(clock: Path) -> dict[str, str]:
@@ -72,18 +74,23 @@ def total_of(text: str) -> int:
     return int(found[1])
 
 
-def by_name(counted: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
-    """Instructions by name of thread; ``names``: of threads 1, 2, …; threads of one name are summed.
+def threads_in(log: str) -> dict[int, int]:
+    """The system's id of each thread, by its number in the dumps: of two that had the same number, the later one's."""
+    return {int(thread): int(native) for thread, native in THREAD.findall(log)}
+
+
+def by_name(counted: Mapping[int, int], natives: Mapping[int, int], names: Mapping[int, str]) -> dict[str, int]:
+    """Instructions by name of thread; of one name they are summed. ``natives``: as in the log; ``names``: by native id.
 
     Raises: ValueError where a thread has no name that has executed something.
     """
-    found = dict.fromkeys(names, 0)
+    found = dict.fromkeys(names.values(), 0)
     for thread, instructions in counted.items():
-        if thread > len(names):
-            if instructions:
-                raise ValueError(f"Thread {thread} has executed {instructions} instructions, and has no name.")
-            continue
-        found[names[thread - 1]] += instructions
+        name = names.get(natives.get(thread, 0))
+        if name is not None:
+            found[name] += instructions
+        elif instructions:
+            raise ValueError(f"Thread {thread} has executed {instructions} instructions, and has no name.")
     return found
 
 

@@ -71,7 +71,7 @@ def make_server(arm: str) -> MCPServer:
         follow()
         gc.collect()
         gc.freeze()
-        return "ready"
+        return json.dumps({"pid": os.getpid()})
 
     @server.tool(structured_output=False)
     async def settle() -> str:
@@ -160,10 +160,9 @@ def note_thread_names() -> None:
     instead(Worker, "_run", named)
 
 
-def threads() -> list[str]:
-    """Names of all threads, the oldest first: callgrind numbers them so, as long as none has ended."""
-    names = {thread.native_id: thread.name for thread in threading.enumerate()}
-    return [thread_names.get(one) or names.get(one, "?") for one in sorted(map(int, os.listdir("/proc/self/task")))]
+def threads() -> dict[int, str]:
+    """Names of all threads that Python knows or the probe has started, by native id."""
+    return {thread.native_id or 0: thread.name for thread in threading.enumerate()} | thread_names
 
 
 async def serve_memory(server: MCPServer) -> None:

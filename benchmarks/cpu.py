@@ -53,7 +53,7 @@ class Plan:
     idle_s: float = 2.1
 
 
-QUICK = Plan(generations=1, cycles=1, rounds=2, calls=600, burst_s=0.5, warm_up=100, warm_up_s=0.5, idle_s=1.0)
+QUICK = Plan(generations=1, cycles=2, rounds=1, calls=600, burst_s=0.5, warm_up=100, warm_up_s=0.5, idle_s=1.0)
 SMOKE = Plan(1, 1, 1, calls=10, burst_s=5.0, warm_up=5, warm_up_s=5.0, settle_s=0.02, idle_s=0.02)
 
 
@@ -64,7 +64,7 @@ class Server:
         self.client = client
         self._process = process
         client.burst(1, 1, LIMIT_S)
-        serving = int(client.describe()["pid"])
+        serving = int(client.ask("describe")["pid"])
         self.pids = (serving,) if serving == process.pid else (serving, process.pid)
 
     def cpu_ns(self) -> list[int]:
@@ -73,7 +73,7 @@ class Server:
 
     def reported_share(self) -> float | None:
         """The overhead that the probe reports of itself; ``None`` where there is none, or it reports at its end."""
-        share: float | None = self.client.describe().get("overhead_share")
+        share: float | None = self.client.ask("describe").get("overhead_share")
         return share
 
 

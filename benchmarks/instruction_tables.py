@@ -16,10 +16,10 @@ GUARDED = ("bare", "probe")
 GROWTH_LIMIT = 0.05
 
 COLUMNS = {
-    "loop": "MainThread",
-    "worker threads": "AnyIO worker thread",
-    "collector": "mcp-probe-collector",
-    "span export": "span export",
+    "loop": ("MainThread",),
+    "worker threads": ("AnyIO worker thread",),
+    "collector": ("mcp-probe-collector",),
+    "span export": ("span export",),
 }
 """Threads whose instructions belong to calls. The others go by time, which stands nearly still here."""
 ARM_NAMES = {
@@ -42,8 +42,8 @@ STEPS = (
 
 def instructions(document: Mapping[str, Any], transport: str, arm: str, column: str) -> float:
     """A call's, on the threads of one column: the mean of its processes."""
-    found: list[float] = [process.get(COLUMNS[column], 0.0) for process in document["counted"][transport][arm]]
-    return mean(found)
+    processes: list[dict[str, float]] = document["counted"][transport][arm]
+    return mean(sum(process.get(thread, 0.0) for thread in COLUMNS[column]) for process in processes)
 
 
 def total(document: Mapping[str, Any], transport: str, arm: str) -> float:
@@ -53,7 +53,7 @@ def total(document: Mapping[str, Any], transport: str, arm: str) -> float:
 
 def spread(document: Mapping[str, Any], transport: str, arm: str) -> float:
     """By which share of their mean the processes of one arm differ, on the loop's thread."""
-    found: list[float] = [process[COLUMNS["loop"]] for process in document["counted"][transport][arm]]
+    found: list[float] = [process["MainThread"] for process in document["counted"][transport][arm]]
     return (max(found) - min(found)) / mean(found)
 
 

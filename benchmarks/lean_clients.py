@@ -41,8 +41,8 @@ class LeanClient(Protocol):
     def burst(self, in_flight: int, calls: int, seconds: float) -> Burst:
         """Keep ``in_flight`` calls in flight until ``calls`` were sent or ``seconds`` have passed, and wait for all."""
 
-    def describe(self) -> dict[str, Any]:
-        """What the server's process says of itself."""
+    def ask(self, tool: str) -> dict[str, Any]:
+        """The JSON in the text that a tool without arguments returns."""
 
     def close(self) -> None:
         """Let go of the server."""
@@ -81,13 +81,13 @@ class StdioClient:
     def burst(self, in_flight: int, calls: int, seconds: float) -> Burst:
         return drive(in_flight, calls, seconds, self._send, self._answered)
 
-    def describe(self) -> dict[str, Any]:
-        self._unsent += _line("describe", {})
+    def ask(self, tool: str) -> dict[str, Any]:
+        self._unsent += _line(tool, {})
         self._write()
         found = b""
         while not found.endswith(b"\n"):
             found += self._read()
-        return _described(found)
+        return _told(found)
 
     def close(self) -> None:
         self._waiting.close()
@@ -137,15 +137,16 @@ class HttpClient:
             self._connect()
         return drive(in_flight, calls, seconds, self._send, self._answered)
 
-    def describe(self) -> dict[str, Any]:
-        connection = self._connect()
-        self._idle.remove(connection)
-        connection.sendall(_request(self._port, "describe", {}))
+    def ask(self, tool: str) -> dict[str, Any]:
+        if not self._idle:
+            self._connect()
+        connection = self._idle.pop()
+        connection.sendall(_request(self._port, tool, {}))
         while not is_whole(self._parts[connection]):
             self._receive(connection)
         found, self._parts[connection] = self._parts[connection], b""
         self._idle.append(connection)
-        return _described(found)
+        return _told(found)
 
     def close(self) -> None:
         self._waiting.close()
@@ -215,9 +216,9 @@ def _without_faults(answers: bytes) -> bytes:
     return answers
 
 
-def _described(answer: bytes) -> dict[str, Any]:
+def _told(answer: bytes) -> dict[str, Any]:
     """The JSON in the text of a result, which is in an event, a chunk or a line."""
     start = _without_faults(answer).index(b'{"jsonrpc"')
     message, _ = json.JSONDecoder().raw_decode(answer[start:].decode())
-    described: dict[str, Any] = json.loads(message["result"]["content"][0]["text"])
-    return described
+    told: dict[str, Any] = json.loads(message["result"]["content"][0]["text"])
+    return told

@@ -68,5 +68,6 @@ int epoll_wait(int poll, struct epoll_event *events, int most, int ms) {
 /* The first time it begins to count; then it writes what all threads have executed since. */
 void write_counters(void) {
   VALGRIND_MONITOR_COMMAND("instrumentation on");
+  VALGRIND_MONITOR_COMMAND("v.info scheduler"); /* ids of threads, for the log */
   VALGRIND_MONITOR_COMMAND("dump");
 }

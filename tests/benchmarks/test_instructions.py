@@ -76,14 +76,24 @@ def test_a_file_without_a_total_is_refused() -> None:
 
 
 def test_threads_of_one_name_are_summed_and_one_that_was_silent_has_nothing() -> None:
-    names = ["MainThread", WORKER, "mcp-probe-collector", WORKER]
-    found = callgrind.by_name({1: 500, 2: 30, 4: 12, 5: 0}, names)
+    names = {71: "MainThread", 9: WORKER, 14: "mcp-probe-collector", 12: WORKER}
+    found = callgrind.by_name({1: 500, 2: 30, 4: 12, 5: 0}, {1: 71, 2: 9, 4: 12}, names)
     assert found == {"MainThread": 500, WORKER: 42, "mcp-probe-collector": 0}
 
 
 def test_instructions_of_a_thread_without_a_name_are_refused() -> None:
     with pytest.raises(ValueError, match="Thread 3 has executed 8"):
-        callgrind.by_name({1: 500, 3: 8}, ["MainThread"])
+        callgrind.by_name({1: 500, 3: 8}, {1: 71, 3: 75}, {71: "MainThread"})
+
+
+def test_a_number_that_two_threads_had_belongs_to_the_later_one() -> None:
+    log = """==71== Thread 1: status = VgTs_Runnable (lwpid 70)
+Thread 1: status = VgTs_Runnable (lwpid 71)
+==71==    at 0x4AEA36F: PyThread_acquire_lock_timed (thread_pthread.h:497)
+Thread 2: status = VgTs_WaitSys syscall 202 (lwpid 9)
+Thread 2: status = VgTs_WaitSys syscall 232 (lwpid 12)
+"""
+    assert callgrind.threads_in(log) == {1: 71, 2: 12}
 
 
 def test_what_is_done_once_a_block_is_in_no_call() -> None:
@@ -156,12 +166,12 @@ def test_every_part_has_an_arm() -> None:
 def test_every_arm_serves_and_settles_without_valgrind_too(arm: str, tmp_path: Path) -> None:
     command = [sys.executable, "benchmarks/counted_server.py", "memory", "--arm", arm]
     ordered = Ordered(command, callgrind.environment(callgrind.build_clock(tmp_path)))
-    try:
-        names = ordered.ask(calls=5)["threads"]
-    finally:
-        ordered.process.kill()
-        ordered.process.wait()
-    assert names[0] == "MainThread" and "?" not in names
+    with ordered.process:
+        try:
+            names = list(ordered.ask(calls=5)["threads"].values())
+        finally:
+            ordered.process.kill()
+    assert names[0] == "MainThread"
     assert ("mcp-probe-collector" in names) is (arm not in ("bare", "span"))
     assert ("mcp-probe-awaits" in names) is ("probe" in arm)
     assert ("span export" in names) is ("span" in arm)
