@@ -202,8 +202,7 @@ def _write_table() -> None:
     row = tables.row_of(results["last"], truths).cells()
     results["rows"] = [one for one in results["rows"] if one[1] != row[1]] + [row]
     tables.write_results(results)
-    kinds = {seed: tuple(cause.kind for cause in draw(int(seed)).causes) for seed in results["last"]["seeds"]}
-    lines = [*table(tables.HEADS, results["rows"]), "", *tables.by_kind(results["last"], truths, kinds)]
+    lines = [*table(tables.HEADS, results["rows"]), "", *tables.by_kind(results["last"], truths)]
     page = tables.PAGE.read_text("utf-8")
     tables.PAGE.write_text(filled(page, {"counterfactual": "\n".join(lines)}), "utf-8")
 

@@ -13,7 +13,9 @@ from typing import Any, get_args
 
 from tools.compatibility import table
 from tools.counterfactual.bare import Truth
+from tools.counterfactual.draw import draw
 from tools.counterfactual.judge import Judgement, Outcome
+from tools.counterfactual.kind import all_kinds
 from tools.interpreters import ROOT
 
 KEPT = Path(__file__).with_name("results.json")
@@ -102,16 +104,16 @@ def judgement_of(said: Mapping[str, Any]) -> Judgement:
     return Judgement(**{**said, "named": tuple(said["named"])})
 
 
-def by_kind(last: Mapping[str, Any], truths: Mapping[str, Truth], kinds: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Returns a table of the kinds: how often each was the best cause of a sick seed, and how that was judged."""
-    counts: dict[str, Counter[str]] = {}
+def by_kind(last: Mapping[str, Any], truths: Mapping[str, Truth]) -> list[str]:
+    """Returns a table of all kinds: how often each was the best removal of a sick seed, and how that was judged."""
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in all_kinds()}
     for seed, said in last["seeds"].items():
         truth = truths[seed]
         if truth.is_sick and not truth.broken:
-            best = kinds[seed][truth.savings.index(truth.best)]
-            counts.setdefault(best, Counter())[said["judgement"]["outcome"]] += 1
+            best = draw(int(seed)).causes[truth.savings.index(truth.best)]
+            counts[best.kind][said["judgement"]["outcome"]] += 1
     rows: list[list[object]] = [
-        [f"`{kind}`", sum(count.values()), *(count[outcome] or "" for outcome in OUTCOMES)]
-        for kind, count in sorted(counts.items())
+        [f"`{name}`", kind.fault, kind.cites, sum(count.values()) or "", *(count[one] or "" for one in OUTCOMES)]
+        for (name, kind), count in zip(all_kinds().items(), counts.values(), strict=True)
     ]
-    return table(["best removal", "seeds", *OUTCOMES], rows)
+    return table(["kind", "fault", "reported in", "best removal of", *OUTCOMES], rows)
