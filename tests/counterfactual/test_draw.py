@@ -90,6 +90,7 @@ def test_innocents_stand_beside_the_fault() -> None:
         (("load: TOOL", "load: OTHER"), "load: found OTHER"),
         (("cites: a/b#1\n", ""), "no ['cites']"),
         (("thing: LOCK", "think: LOCK"), "'think: LOCK'"),
+        (("thing: LOCK", "thing: TOOL"), "thing: found ['TOOL']"),
     ],
 )
 def test_a_file_that_breaks_the_format_is_refused(change: tuple[str, str], said: str) -> None:

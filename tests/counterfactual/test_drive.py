@@ -62,13 +62,13 @@ def test_answers_that_differ_break_the_seed() -> None:
     assert "was answered by" in truth.broken
 
 
-def test_a_probed_run_is_judged_and_has_its_report() -> None:
+def test_a_probed_run_has_its_verdict_and_its_report() -> None:
     server = _server()
     with backend() as service:
-        judged = probe(server, Truth(server.digest, (1.0,), ((0.3,),), (1.0,), ((1.0,),), (False,)), service)
-    assert judged.judgement.outcome != "broken", judged.verdict.sentence
-    assert judged.reported_s is not None and judged.reported_s > 0
-    assert judged.report
+        probed = probe(server, service)
+    assert probed.verdict.code, probed.verdict.sentence
+    assert probed.reported_s is not None and probed.reported_s > 0
+    assert probed.report
 
 
 def test_what_was_measured_is_kept_in_the_order_of_seeds(tmp_path: Path) -> None:

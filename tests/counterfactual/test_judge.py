@@ -13,8 +13,18 @@ from tools.counterfactual.kind import all_kinds
 from tools.counterfactual.mends import MENDS, has_mend
 from tools.counterfactual.tables import Row, interval
 
-LOCK = Cause("lock_over_backend", "hold-less", frozenset({20, 21}), ("WELLS",), ("read_tides",), frozenset({21}))
-BLOCK = Cause("subprocess_run_in_async_tool", "to-thread", frozenset({40}), (), (), frozenset())
+LOCK = Cause(
+    "lock_over_backend",
+    "hold-less",
+    frozenset({20, 21}),
+    frozenset({"read_tides"}),
+    ("WELLS",),
+    ("read_tides",),
+    frozenset({21}),
+)
+BLOCK = Cause(
+    "subprocess_run_in_async_tool", "to-thread", frozenset({40}), frozenset({"map_orders"}), (), (), frozenset()
+)
 SERVER = Server("1", "mcp2", "stdio", (), 20.0, False, (LOCK, BLOCK), {None: "", 0: "", 1: ""})
 
 
@@ -57,9 +67,20 @@ def test_what_is_no_cause_is_a_false_accusation(sentence: str) -> None:
     assert judge(SERVER, truth(0.5, 0.3), verdict(sentence)).outcome == "false"
 
 
-@pytest.mark.parametrize("severity", ["info"])
-def test_a_verdict_that_accuses_nobody_absolves_a_sick_server(severity: str) -> None:
-    assert judge(SERVER, truth(0.5, 0.3), verdict("Healthy.", severity=severity)).outcome == "absolved"
+def test_the_tool_alone_is_vague_if_the_mend_is_right_and_no_other_place_is_named() -> None:
+    known, mend = truth(0.5, 0.3), "Wrap the call in `anyio.to_thread.run_sync`."
+    assert judge(SERVER, known, verdict("`map_orders` is slow.", mend)).outcome == "vague"
+    assert judge(SERVER, known, verdict("`map_orders` is slow.", "Buy a quicker computer.")).outcome == "false"
+    assert judge(SERVER, known, verdict("`map_orders` is slow at adapter.py:95.", mend)).outcome == "false"
+    assert judge(SERVER, truth(0.5, 0.05), verdict("`map_orders` is slow.", mend)).outcome == "false"
+
+
+def test_a_verdict_that_accuses_nobody_absolves_a_sick_server() -> None:
+    assert judge(SERVER, truth(0.5, 0.3), verdict("Healthy.", severity="info")).outcome == "absolved"
+
+
+def test_a_run_without_a_report_is_broken() -> None:
+    assert judge(SERVER, truth(0.5, 0.3), verdict("it ended", severity="info", code="")).outcome == "broken"
 
 
 def test_a_server_whose_best_removal_saves_little_is_healthy() -> None:
@@ -130,6 +151,6 @@ def test_the_row_counts_sick_and_healthy_seeds_apart() -> None:
     cells = Row("2026-11-28", "abc", judged).cells()
     assert cells[2] == 4
     assert str(cells[3]).startswith("2 of 4")
-    assert str(cells[8]).startswith("1 of 2")
-    assert str(cells[9]).startswith("1 of 1") and str(cells[10]).startswith("0 of 1")
-    assert cells[12] == "median 5 % apart, 1 of 1 within 15 %"
+    assert str(cells[9]).startswith("1 of 2")
+    assert str(cells[10]).startswith("1 of 1") and str(cells[11]).startswith("0 of 1")
+    assert cells[13] == "median 5 % apart, 1 of 1 within 15 %"

@@ -25,6 +25,7 @@ from tools.compatibility import table
 from tools.counterfactual import bare, tables
 from tools.counterfactual.draw import Server, alone, draw
 from tools.counterfactual.drive import Broken, backend, run
+from tools.counterfactual.judge import judge
 from tools.counterfactual.kind import Kind, all_innocents, all_kinds
 from tools.counterfactual.probed import Probed, commit, plain, probe
 
@@ -104,26 +105,27 @@ def _probe(options: argparse.Namespace, until: float, service: str) -> None:
         if str(seed) in last["seeds"] and not options.again:
             continue
         server, truth = draw(seed), _truth(seed, service)
-        judged = probe(server, truth, service)
-        last["seeds"][str(seed)] = plain(judged)
+        probed = probe(server, service)
+        last["seeds"][str(seed)] = plain(probed)
         tables.write_results(results)
-        print(_line(server, judged), flush=True)
+        print(_line(server, truth, probed), flush=True)
         if options.keep:
             options.keep.mkdir(parents=True, exist_ok=True)
             (options.keep / f"{seed}.py").write_text(_shown(server, truth), "utf-8")
-            (options.keep / f"{seed}.txt").write_text(judged.report, "utf-8")
+            (options.keep / f"{seed}.txt").write_text(probed.report, "utf-8")
     row = tables.row_of(last, bare.read_truths())
     for head, cell in zip(tables.HEADS, row.cells(), strict=True):
         print(f"{head}: {cell}")
 
 
-def _line(server: Server, judged: Probed) -> str:
-    one, verdict = judged.judgement, judged.verdict
+def _line(server: Server, truth: bare.Truth, probed: Probed) -> str:
+    verdict = probed.verdict
+    one = judge(server, truth, verdict)
     causes = "+".join(cause.kind for cause in server.causes) or "healthy"
     return (
         f"{server.seed} {server.sdk} {server.transport} {causes}: {one.outcome.upper()} {verdict.code}"
         f" ({verdict.severity}) names {', '.join(one.named) or 'no cause'}; mend {one.mend}, holder {one.holder};"
-        f" clients {judged.waited_s} s, report {judged.reported_s} s: {verdict.sentence[:160]}"
+        f" clients {probed.waited_s} s, report {probed.reported_s} s: {verdict.sentence[:160]}"
     )
 
 
@@ -193,7 +195,7 @@ def _check_alone(kind: Kind, sdk: str, transport: str, service: str, *, probed: 
             ((mended.cpu_s,),),
             (kind.measure == "cpu",),
         )
-        print("   ", _line(server, probe(server, truth, service)), flush=True)
+        print("   ", _line(server, truth, probe(server, service)), flush=True)
     return is_wrong
 
 
@@ -217,12 +219,12 @@ def _fixed() -> int:
             truth = truths[server.seed]
             if truth.digest != server.digest:
                 sys.exit(f"the server of seed {seed} has changed: `python -m tools.counterfactual bare {seed}` first")
-            judged = probe(server, truth, service)
-            if judged.judgement.outcome != "right":
-                print("again:", _line(server, judged), flush=True)
-                judged = probe(server, truth, service)
-            wrong += judged.judgement.outcome != "right"
-            print(_line(server, judged), flush=True)
+            probed = probe(server, service)
+            if judge(server, truth, probed.verdict).outcome != "right":
+                print("again:", _line(server, truth, probed), flush=True)
+                probed = probe(server, service)
+            wrong += judge(server, truth, probed.verdict).outcome != "right"
+            print(_line(server, truth, probed), flush=True)
     print(f"fixed seeds: {len(seeds) - wrong} passed, {wrong} failed")
     return 1 if wrong else 0
 

@@ -60,6 +60,8 @@ class Cause:
     kind: str
     mend: str
     lines: frozenset[int]
+    functions: frozenset[str]
+    """Those that hold one of its lines, tools among them."""
     things: tuple[str, ...]
     holders: tuple[str, ...]
     holder_lines: frozenset[int]
@@ -161,10 +163,21 @@ def _cause(kind: Kind, chosen: Mapping[str, str], body: Sequence[str], offset: i
     def marked(mark: str) -> frozenset[int]:
         return frozenset(offset + number for number, line in enumerate(body, 1) if line.endswith(mark))
 
+    lines = marked("#!")
+    functions = (
+        node
+        for node in ast.walk(ast.parse("\n".join(body)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
     return Cause(
         kind.name,
         kind.mend,
-        marked("#!"),
+        lines,
+        frozenset(
+            node.name
+            for node in functions
+            if any(node.lineno <= line - offset <= (node.end_lineno or 0) for line in lines)
+        ),
         tuple(_replaced(thing, chosen) for thing in kind.things),
         tuple(_replaced(holder, chosen) for holder in kind.holders),
         marked("#?"),

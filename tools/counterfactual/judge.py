@@ -6,7 +6,8 @@ lines and things, and mends by words of their kind; it does not know the sentenc
 - *right*: a warning or worse that names a line or the thing of a cause whose removal saves at least 0.7 of the best
   removal; of a server without a cause, a verdict that accuses nobody.
 - *lesser*: it names a cause that saves at least a tenth, and less than 0.7 of the best.
-- *false*: it accuses something whose removal saves less than a tenth, or something that is no cause at all.
+- *vague*: it names no line and no thing, but the function or tool around such a cause, with a mend of the right kind.
+- *false*: it accuses anything else, such as a cause that saves less than a tenth, or something that is no cause.
 - *absolved*: the server is sick, and the verdict accuses nobody.
 - *broken*: the server did not run, or did not report.
 """
@@ -24,7 +25,7 @@ from tools.counterfactual.mends import has_mend
 
 ENOUGH = 0.7
 UNNAMED = ("long-wait", "unexplained-wait")
-Outcome = Literal["right", "lesser", "false", "absolved", "broken"]
+Outcome = Literal["right", "lesser", "vague", "false", "absolved", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def read_verdict(report: Mapping[str, Any]) -> Verdict:
 
 def judge(server: Server, truth: Truth, verdict: Verdict) -> Judgement:
     """Compares a verdict with what removals save."""
-    if truth.broken:
+    if truth.broken or not verdict.code:
         return Judgement("broken")
     unnamed = verdict.code in UNNAMED
     if not truth.is_sick:
@@ -90,6 +91,8 @@ def judge(server: Server, truth: Truth, verdict: Verdict) -> Judgement:
     named = sorted((one for one in server.causes if names(verdict, one)), key=savings.__getitem__, reverse=True)
     kinds = tuple(cause.kind for cause in named)
     saves = savings[named[0]] if named else None
+    if saves is None and (around := _around(verdict, savings)):
+        return Judgement("vague", around, None, verdict.explains, True, unnamed=unnamed)
     if saves is None or saves < SICK_FROM:
         return Judgement("false", kinds, saves, verdict.explains, unnamed=unnamed)
     if saves < ENOUGH * truth.best:
@@ -97,6 +100,19 @@ def judge(server: Server, truth: Truth, verdict: Verdict) -> Judgement:
     cause = named[0]
     mend = has_mend(cause.mend, verdict.advice)
     return Judgement("right", kinds, saves, verdict.explains, mend, names_holder(verdict.text, cause), unnamed)
+
+
+def _around(verdict: Verdict, savings: Mapping[Cause, float]) -> tuple[str, ...]:
+    """Returns the kinds of the causes in whose functions the verdict seeks the fault, if it says no place at all."""
+    if re.search(r"\w\.py:\d", verdict.sentence):
+        return ()
+    return tuple(
+        cause.kind
+        for cause, saves in savings.items()
+        if saves >= SICK_FROM
+        and any(has_word(verdict.sentence, name) for name in cause.functions)
+        and has_mend(cause.mend, verdict.advice)
+    )
 
 
 def names(verdict: Verdict, cause: Cause) -> bool:

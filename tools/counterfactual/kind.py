@@ -177,6 +177,8 @@ def _check(kind: Kind, *, is_fault: bool) -> None:
     for load in kind.loads:
         if not load.operation.startswith("GET ") and load.operation not in kind.tools:
             refuse("load", load.operation, sorted(kind.tools))
+    if tools := kind.tools & set(kind.things):
+        refuse("thing", sorted(tools), "no tool: every verdict names one")
     if is_fault and not any(line.endswith("#!") for line in kind.in_form("sick")):
         refuse("marks", "no line of the sick form that ends with #!", "one at least")
     for form in ("sick", "mended"):

@@ -7,23 +7,23 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.counterfactual.bare import Truth
 from tools.counterfactual.draw import Server
 from tools.counterfactual.drive import Broken, run
-from tools.counterfactual.judge import Judgement, Verdict, judge, read_verdict
+from tools.counterfactual.judge import Verdict, read_verdict
 from tools.interpreters import ROOT
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A judged run: what its clients waited, and what the report says that they did."""
+    """A probed run: its verdict, what its clients waited, and what the report says that they did.
 
-    seed: str
-    judgement: Judgement
+    A run that broke has a verdict without a code; its sentence says why.
+    """
+
     verdict: Verdict
     waited_s: float
     reported_s: float | None
@@ -31,9 +31,8 @@ class Probed:
     """The console report, for people."""
 
 
-def probe(server: Server, truth: Truth, service: str) -> Probed:
-    """Runs the seed with all of its causes. A server that breaks, or that has no report, is judged as broken."""
-    nothing = Verdict("", "info", "", "", None)
+def probe(server: Server, service: str) -> Probed:
+    """Runs the seed with all of its causes."""
     with tempfile.TemporaryDirectory() as folder:
         summary, console = Path(folder) / "summary.json", Path(folder) / "report.txt"
         prefix = [sys.executable, "-m", "mcp_probe", "run", "--json", str(summary), "--output", str(console), "--"]
@@ -41,13 +40,10 @@ def probe(server: Server, truth: Truth, service: str) -> Probed:
             clients = run(server, server.sources[None], service, prefix)
             report = json.loads(summary.read_text("utf-8"))
         except (Broken, OSError, ValueError) as exc:
-            return Probed(server.seed, Judgement("broken"), replace(nothing, sentence=str(exc)), 0.0, None, "")
-        verdict = read_verdict(report)
+            return Probed(Verdict("", "info", str(exc), "", None), 0.0, None, "")
         waited = report.get("clients_waited_ms")
         return Probed(
-            server.seed,
-            judge(server, truth, verdict),
-            verdict,
+            read_verdict(report),
             round(clients.waited_s, 3),
             None if waited is None else round(waited / 1e3, 3),
             console.read_text("utf-8"),
@@ -63,7 +59,7 @@ def commit() -> str:
 
 
 def plain(run: Probed) -> Mapping[str, Any]:
-    """Returns what is kept of a run, without its console report."""
+    """Returns what is kept of a run: all but its console report. It is judged anew whenever it is read."""
     said = asdict(run)
-    del said["report"], said["seed"]
+    del said["report"]
     return said

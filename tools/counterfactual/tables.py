@@ -14,7 +14,7 @@ from typing import Any, get_args
 from tools.compatibility import table
 from tools.counterfactual.bare import Truth
 from tools.counterfactual.draw import draw
-from tools.counterfactual.judge import Judgement, Outcome
+from tools.counterfactual.judge import Judgement, Outcome, Verdict, judge
 from tools.counterfactual.kind import all_kinds
 from tools.interpreters import ROOT
 
@@ -22,7 +22,7 @@ KEPT = Path(__file__).with_name("results.json")
 PAGE = ROOT / "docs" / "findings.md"
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 HEADS = [
-    *("date", "commit", "seeds", "right", "lesser", "false", "absolved", "broken", "healthy, right"),
+    *("date", "commit", "seeds", "right", "lesser", "vague", "false", "absolved", "broken", "healthy, right"),
     *("mend named", "holder named", "only `long-wait`", "explained beside saved"),
 ]
 
@@ -92,26 +92,28 @@ def write_results(results: Mapping[str, Any], path: Path = KEPT) -> None:
     path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
+def judged(last: Mapping[str, Any], truths: Mapping[str, Truth]) -> dict[int, tuple[Judgement, bool]]:
+    """Judges every kept run of a series, by seed; with each, whether its server is sick."""
+    return {
+        int(seed): (
+            judge(draw(int(seed)), truths[seed], Verdict(**last["seeds"][seed]["verdict"])),
+            truths[seed].is_sick,
+        )
+        for seed in sorted(last["seeds"], key=int)
+    }
+
+
 def row_of(last: Mapping[str, Any], truths: Mapping[str, Truth]) -> Row:
-    judged = tuple(
-        (judgement_of(said["judgement"]), truths[seed].is_sick)
-        for seed, said in sorted(last["seeds"].items(), key=lambda item: int(item[0]))
-    )
-    return Row(last["date"], last["commit"], judged)
-
-
-def judgement_of(said: Mapping[str, Any]) -> Judgement:
-    return Judgement(**{**said, "named": tuple(said["named"])})
+    return Row(last["date"], last["commit"], tuple(judged(last, truths).values()))
 
 
 def by_kind(last: Mapping[str, Any], truths: Mapping[str, Truth]) -> list[str]:
     """Returns a table of all kinds: how often each was the best removal of a sick seed, and how that was judged."""
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in all_kinds()}
-    for seed, said in last["seeds"].items():
-        truth = truths[seed]
-        if truth.is_sick and not truth.broken:
-            best = draw(int(seed)).causes[truth.savings.index(truth.best)]
-            counts[best.kind][said["judgement"]["outcome"]] += 1
+    for seed, (judgement, is_sick) in judged(last, truths).items():
+        if is_sick:
+            truth = truths[str(seed)]
+            counts[draw(seed).causes[truth.savings.index(truth.best)].kind][judgement.outcome] += 1
     rows: list[list[object]] = [
         [f"`{name}`", kind.fault, kind.cites, sum(count.values()) or "", *(count[one] or "" for one in OUTCOMES)]
         for (name, kind), count in zip(all_kinds().items(), counts.values(), strict=True)

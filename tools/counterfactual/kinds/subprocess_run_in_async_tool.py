@@ -9,7 +9,7 @@ numbers: CLI_MS=45..80
 load: TOOL callers 3..4 calls 4..6
 load: HEALTH callers 2..3 calls 6..9 pause 20..40 delay 20..40
 mend: async-client or to-thread
-thing: subprocess.run or TOOL
+thing: subprocess.run
 """
 
 import asyncio

@@ -9,7 +9,7 @@ numbers: SIDE=2700..3000
 load: THUMBNAIL callers 5..6 calls 3..4
 load: CAPTION callers 2 calls 6..8 pause 10..30
 mend: compute-less or cache or to-process
-thing: thumbnail_size or THUMBNAIL or resize
+thing: thumbnail_size or resize
 """
 
 import asyncio
