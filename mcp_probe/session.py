@@ -142,32 +142,40 @@ class Probe:
     @property
     def middleware(self) -> Any:
         """For ``MCPServer(middleware=[probe.middleware])``: the SDK's own extension point (mcp 2.x)."""
-        return self._joined_middleware() or pass_through
+        return self._unless_at_fault(self._joined_middleware, pass_through)
 
-    @guarded
     def _joined_middleware(self) -> Any:
         self._begin()
         return self._loose.middleware
 
     def streams(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any]:
         """The stream pair of a bare transport loop, followed: ``server.run(*probe.streams(*streams), …)`` (mcp 2.x)."""
-        return self._followed_streams(read_stream, write_stream) or (read_stream, write_stream)
+        pair = read_stream, write_stream
+        return self._unless_at_fault(partial(self._followed_streams, *pair), pair)
 
-    @guarded
-    def _followed_streams(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any] | None:
+    def _followed_streams(self, read_stream: Any, write_stream: Any) -> tuple[Any, Any]:
         self._begin()
         if not self._hooks.can_follow_streams(is_attached=bool(self._servers)):
-            return None
+            return read_stream, write_stream
         return self._loose.streams.followed(read_stream, write_stream)
 
     def asgi(self, app: Any) -> Any:
         """An ASGI app whose MCP exchanges are followed from the outermost call on."""
-        return self._wrapped_app(app) or app
+        return self._unless_at_fault(partial(self._wrapped_app, app), app)
 
-    @guarded
     def _wrapped_app(self, app: Any) -> Any:
         self._begin()
         return self._hooks.wrap_asgi(app)
+
+    def _unless_at_fault(self, make: Callable[[], T], instead: T) -> T:
+        """Returns what ``make`` does; after a fault of ours, which is logged, ``instead``. Raises: ProbeError."""
+        try:
+            return make()
+        except ProbeError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - a fault of ours never reaches the server
+            self.guard.fault(exc)
+            return instead
 
     def profile(self, function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         """Decorator: report every call of an async function as an operation of its own.

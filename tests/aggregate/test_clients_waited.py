@@ -37,7 +37,11 @@ def row_of(summary: Summary) -> OperationSummary:
 
 def said(summary: Summary) -> str:
     """What the report's first line says that clients waited."""
-    (line,) = [line for line in render(summary, width=140, color=False).splitlines() if "clients waited" in line][:1]
+    (line,) = [
+        line
+        for line in render(summary, width=140, color=False, ascii_only=False).splitlines()
+        if "clients waited" in line
+    ][:1]
     return line.partition("clients waited ")[2].partition(" in all")[0]
 
 

@@ -47,7 +47,7 @@ class Measured:
     @property
     def agrees(self) -> bool:
         """Whether the printed sum is the one of the JSON."""
-        return self.printed.lstrip("≥≤~") == duration(self.report_ms)
+        return self.printed.lstrip("≥≤~<>=") == duration(self.report_ms)
 
     @property
     def later_share(self) -> float:
